@@ -41,6 +41,13 @@ type StartWorkflow struct {
 	File     string          `json:"file,omitempty" maxLength:"255" doc:"what text is called in messages"`
 	Text     string          `json:"text,omitempty" maxLength:"1048576" doc:"a definition, as YAML or JSON, in the place of workflow"`
 	Input    json.RawMessage `json:"input,omitempty" doc:"an object, as the definition's input says"`
+	Files    []InputFile     `json:"files,omitempty" maxItems:"100" doc:"that nodes find in their workspace; 8 MiB together"`
+}
+
+// InputFile is a file that a run is started with.
+type InputFile struct {
+	Path    string `json:"path" maxLength:"255" doc:"where it is, beneath the workspace"`
+	Content []byte `json:"content" doc:"in base64"`
 }
 
 // WorkflowPlan is what a start would do.

@@ -19,7 +19,9 @@ type WorkflowStarted struct {
 	// Input is what the run was started with, an object; a blob if it is too large for an event.
 	Input     json.RawMessage `json:"input,omitempty"`
 	InputBlob string          `json:"input_blob,omitempty"`
-	By        string          `json:"by,omitempty"`
+	// Files are in the machines that nodes share or have of their own before they work there.
+	Files []Artifact `json:"files,omitempty"`
+	By    string     `json:"by,omitempty"`
 	// Operator: the caller could name what only the server's own user may.
 	Operator bool `json:"operator,omitempty"`
 }

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"path"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"github.com/skete-dev/skete/cowork"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
+	"github.com/skete-dev/skete/tool"
 )
 
 // artifactBytesMax bounds a file that a node leaves.
@@ -25,7 +27,9 @@ type sharedMachine struct {
 func (a *attempt) machine(ctx context.Context) (id string, own bool, err error) {
 	switch a.v.Sandbox {
 	case cowork.SandboxOwn:
-		id, err = a.make(ctx, a.ownSpec(ctx))
+		if id, err = a.make(ctx, a.ownSpec(ctx)); err == nil {
+			err = a.d.put(ctx, id, a.d.s.Started.Files, tool.Absent)
+		}
 		own = true
 	case cowork.SandboxFork:
 		id, err = a.fork(ctx)
@@ -34,7 +38,7 @@ func (a *attempt) machine(ctx context.Context) (id string, own bool, err error) 
 		id, err = a.d.sharedID(ctx)
 	}
 	if err == nil && len(a.of.Files) > 0 {
-		err = a.d.put(ctx, id, a.of.Files)
+		err = a.d.put(ctx, id, a.of.Files, "")
 	}
 	return id, own && id != "", err
 }
@@ -86,6 +90,9 @@ func (d *driver) sharedID(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := d.put(ctx, id, d.s.Started.Files, tool.Absent); err != nil {
+		return "", err
+	}
 	select {
 	case d.done <- &outcome{machine: id}: // the driver writes it down
 	case <-ctx.Done():
@@ -95,8 +102,12 @@ func (d *driver) sharedID(ctx context.Context) (string, error) {
 	return id, nil
 }
 
-// put writes files into a machine, where nodes find what they are given.
-func (d *driver) put(ctx context.Context, machine string, list []thread.Artifact) error {
+// put writes files into a machine, where nodes find what they are given. With tool.Absent
+// those that are there stay: a node may have changed them before the server died.
+func (d *driver) put(ctx context.Context, machine string, list []thread.Artifact, ifHash string) error {
+	if len(list) == 0 {
+		return nil
+	}
 	files, dir, release, err := d.r.c.Machines.Files(ctx, d.run.Tenant, machine)
 	if err != nil {
 		return err
@@ -107,7 +118,11 @@ func (d *driver) put(ctx context.Context, machine string, list []thread.Artifact
 		if err != nil {
 			return err
 		}
-		if _, err := files.Write(ctx, path.Join(dir, f.Path), content, ""); err != nil {
+		_, err = files.Write(ctx, path.Join(dir, f.Path), content, ifHash)
+		if there, is := errors.AsType[*tool.FileError](err); is && ifHash == tool.Absent && there.Code == tool.CodeConflict {
+			continue
+		}
+		if err != nil {
 			return errs.Wrap(errs.Of(err), err, "%s could not be put into the machine: %s", f.Path, errs.Public(err))
 		}
 	}

@@ -259,6 +259,48 @@ func TestRunner_writesAndReviewsUntilItIsGood(t *testing.T) {
 	}
 }
 
+// Files that a run is started with are named by its first event; bad ones are refused.
+func TestRunner_files(t *testing.T) {
+	s := newHouse(t, writers).open()
+	start := func(key string, files ...runner.File) (runner.Run, error) {
+		return s.Start(t.Context(), tenant, runner.Start{File: "w.yaml", Text: []byte(article), Input: json.RawMessage(`{"subject":"snails"}`), Files: files, Key: key})
+	}
+	for name, files := range map[string][]runner.File{
+		"above the workspace": {{Path: "../a"}},
+		"absolute":            {{Path: "/a"}},
+		"none":                {{Path: ""}},
+		"the workspace":       {{Path: "."}},
+		"twice":               {{Path: "a"}, {Path: "a"}},
+		"too long":            {{Path: strings.Repeat("a", 300)}},
+		"too large":           {{Path: "a", Content: make([]byte, 8<<20)}, {Path: "b", Content: []byte("b")}},
+		"too many": slices.Collect(func(yield func(runner.File) bool) {
+			for i := range 101 {
+				if !yield(runner.File{Path: fmt.Sprint(i)}) {
+					return
+				}
+			}
+		}),
+	} {
+		if _, err := start("", files...); !errs.Is(err, errs.Invalid) && !errs.Is(err, errs.Limit) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	run, err := start("k", runner.File{Path: "in/a.txt", Content: []byte("one")})
+	must(t, err)
+	if again, err := start("k", runner.File{Path: "in/a.txt", Content: []byte("one")}); err != nil || again.ID != run.ID {
+		t.Errorf("the same again: %v, %v", again.ID, err)
+	}
+	if _, err := start("k", runner.File{Path: "in/a.txt", Content: []byte("two")}); !errs.Is(err, errs.Conflict) {
+		t.Errorf("another file by the same key: %v", err)
+	}
+	s.await(t, run.ID)
+	_, st, err := s.State(t.Context(), tenant, run.ID)
+	must(t, err)
+	if f := st.Started.Files; len(f) != 1 || f[0].Path != "in/a.txt" || f[0].Bytes != 3 {
+		t.Errorf("%+v", f)
+	}
+}
+
 // outline is what was done, in the order of its beginning.
 func outline(t testing.TB, s server, id runner.ID) []string {
 	t.Helper()

@@ -5,6 +5,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
+	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
@@ -18,6 +21,13 @@ import (
 // inputBytesMax bounds what a run is started with.
 const inputBytesMax = 1 << 20
 
+// Of the files that a run is started with.
+const (
+	filesMax      = 100
+	pathMax       = 255
+	filesBytesMax = 8 << 20
+)
+
 // Start asks for a run of a workflow: by the name of a definition that the server has, or by
 // the text of one.
 type Start struct {
@@ -26,9 +36,16 @@ type Start struct {
 	File     string // what Text is called
 	Text     []byte
 	Input    json.RawMessage // an object
+	Files    []File          // that nodes find in their workspace
 	Key      string          // the same key is the same run
 	By       string
 	Operator bool
+}
+
+// File is one that a run is started with.
+type File struct {
+	Path    string // beneath the workspace
+	Content []byte
 }
 
 // Planned is what would be started for a node.
@@ -45,6 +62,7 @@ type prepared struct {
 	file  string
 	text  []byte
 	input json.RawMessage
+	files []File
 }
 
 // prepare finds the definition, and checks the input.
@@ -58,8 +76,40 @@ func (r *Runner) prepare(ctx context.Context, tenant string, s Start) (p prepare
 	if p.w, err = cowork.Parse(p.file, p.text); err != nil {
 		return p, err
 	}
-	p.input, err = checkInput(p.w, s.Input)
-	return p, err
+	if p.input, err = checkInput(p.w, s.Input); err != nil {
+		return p, err
+	}
+	p.files = s.Files
+	return p, checkFiles(p.w, s.Files)
+}
+
+// checkFiles refuses files that no machine can have.
+func checkFiles(w cowork.Workflow, files []File) error {
+	if len(files) > 0 && w.Machine["none"] == true {
+		return errs.New(errs.Invalid, "the workflow %s is started with files, and has no machine", w.Name)
+	}
+	sum, seen := 0, map[string]bool{}
+	for _, f := range files {
+		if !fs.ValidPath(f.Path) || f.Path == "." || len(f.Path) > pathMax || seen[f.Path] {
+			return errs.New(errs.Invalid, "%.80q is no path beneath the workspace, or is there twice", f.Path)
+		}
+		seen[f.Path] = true
+		sum += len(f.Content)
+	}
+	if len(files) > filesMax || sum > filesBytesMax {
+		return errs.New(errs.Limit, "%d files with %d bytes, at most %d with %d", len(files), sum, filesMax, filesBytesMax)
+	}
+	return nil
+}
+
+// asked names all that a start asks for, but its key.
+func (p prepared) asked() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\x00%s", p.text, p.input)
+	for _, f := range p.files {
+		fmt.Fprintf(&b, "\x00%s\x00%s", f.Path, runs.HashName(string(f.Content)))
+	}
+	return runs.HashName(b.String())
 }
 
 // checkInput holds what a run is started with against the definition.
@@ -161,7 +211,7 @@ func (r *Runner) Start(ctx context.Context, tenant string, s Start) (Run, error)
 	}
 	run := Run{
 		ID: newID(tenant, s.Key), Tenant: tenant, Node: r.c.Node, Workflow: p.w.Name, Version: p.w.Version, Hash: runs.HashName(string(p.text)),
-		Asked: runs.HashName(string(p.text) + "\x00" + string(p.input)), By: s.By, State: thread.RunRunning, Created: r.c.Now().UTC().Truncate(time.Microsecond),
+		Asked: p.asked(), By: s.By, State: thread.RunRunning, Created: r.c.Now().UTC().Truncate(time.Microsecond),
 	}
 	if s.Key != "" {
 		if known, err := r.ours(ctx, tenant, run.ID); err == nil && r.begun(ctx, known) {
@@ -209,6 +259,13 @@ func (r *Runner) enter(ctx context.Context, run Run, p prepared, s Start) (Run, 
 			return Run{}, err
 		}
 		started.Input = nil
+	}
+	for _, f := range p.files {
+		hash, err := blobs.Put(ctx, f.Content)
+		if err != nil {
+			return Run{}, err
+		}
+		started.Files = append(started.Files, thread.Artifact{Path: f.Path, Blob: hash, Bytes: len(f.Content)})
 	}
 	value, err := json.Marshal(run)
 	if err != nil {

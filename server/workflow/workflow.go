@@ -51,7 +51,8 @@ type Config struct {
 type service struct{ w Workflows }
 
 const (
-	bodyMax  = 4 << 20 // a definition and an input, as JSON
+	bodyMax  = 4 << 20          // a definition and an input, as JSON
+	startMax = bodyMax + 12<<20 // and files, as base64
 	pageSize = 50
 	waitMax  = 30 * time.Second
 )
@@ -63,16 +64,16 @@ func Register(t *route.Table, c Config) {
 	op := func(method, path string, scope key.Scope, id, summary string) route.Operation {
 		return route.Operation{Method: method, Path: path, Scope: scope, ID: id, Tag: tag, Summary: summary}
 	}
-	large := func(o route.Operation, status int) route.Operation {
-		o.BodyBytesMax, o.Status = bodyMax, status
+	large := func(o route.Operation, bytesMax int64, status int) route.Operation {
+		o.BodyBytesMax, o.Status = bytesMax, status
 		return o
 	}
-	route.JSON(t, large(op(http.MethodPost, base, key.RunsWrite, "put-workflow", "Keep a workflow, or a new version of it"), 0), s.put)
+	route.JSON(t, large(op(http.MethodPost, base, key.RunsWrite, "put-workflow", "Keep a workflow, or a new version of it"), bodyMax, 0), s.put)
 	route.JSON(t, op(http.MethodGet, base, key.RunsRead, "list-workflows", "List the workflows that can be run by name"), s.definitions)
 	route.JSON(t, op(http.MethodGet, one, key.RunsRead, "get-workflow", "Get a workflow with its text"), s.definition)
 	route.JSON(t, op(http.MethodDelete, one, key.RunsWrite, "remove-workflow", "Forget a workflow; its runs keep what they began with"), s.remove)
-	route.JSON(t, large(op(http.MethodPost, "/v1/workflow-plans", key.RunsRead, "plan-workflow", "Say what a run of a workflow would start, and start nothing"), 0), s.plan)
-	route.JSON(t, large(op(http.MethodPost, run, key.RunsWrite, "start-workflow", "Start a run of a workflow"), http.StatusCreated), s.start)
+	route.JSON(t, large(op(http.MethodPost, "/v1/workflow-plans", key.RunsRead, "plan-workflow", "Say what a run of a workflow would start, and start nothing"), startMax, 0), s.plan)
+	route.JSON(t, large(op(http.MethodPost, run, key.RunsWrite, "start-workflow", "Start a run of a workflow"), startMax, http.StatusCreated), s.start)
 	route.JSON(t, op(http.MethodGet, run, key.RunsRead, "list-workflow-runs", "List runs of workflows, newest first"), s.list)
 	route.JSON(t, op(http.MethodGet, run+"/{id}", key.RunsRead, "get-workflow-run", "Get a run of a workflow with what its nodes did"), s.get)
 	route.JSON(t, op(http.MethodPost, run+"/{id}/cancel", key.RunsWrite, "cancel-workflow", "End a run of a workflow, and what is under way in it"), s.cancel)
@@ -208,10 +209,14 @@ func startOf(ctx context.Context, b api.StartWorkflow) (runner.Start, error) {
 		return runner.Start{}, errs.New(errs.Invalid, "one of workflow and text says what is to be run")
 	}
 	who := auth.From(ctx)
-	return runner.Start{
+	start := runner.Start{
 		Name: b.Workflow, Version: b.Version, File: b.File, Text: []byte(b.Text), Input: b.Input, By: who.Owner,
 		Operator: who.Local || who.Scopes.Allow(key.Admin),
-	}, nil
+	}
+	for _, f := range b.Files {
+		start.Files = append(start.Files, runner.File{Path: f.Path, Content: f.Content})
+	}
+	return start, nil
 }
 
 func (s *service) plan(ctx context.Context, in *planIn) (*planOut, error) {

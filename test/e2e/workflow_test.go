@@ -333,3 +333,67 @@ output: {done: {node: work}, files: {node: work, artifact: result.txt}}
 		t.Errorf("the result is %s", run.Result)
 	}
 }
+
+// A lead that sees no code and an auditor whose tool reads it in a sandbox of its own.
+const auditModel = `
+scenes:
+  - {system: You lead a security audit, user: round 1 of, replies: [{text: '{"done": false, "delegate": {"auditor": ["script.py"]}}'}]}
+  - system: You lead a security audit
+    user: '"line":3,"what":"pickle-load"'
+    replies: [{text: '{"done": true, "answer": {"summary": "Two flaws.", "findings": [{"file": "script.py", "line": 2, "weight": "high", "what": "a shell"}, {"file": "script.py", "line": 3, "weight": "critical", "what": "pickle"}]}}'}]
+  - system: You audit code
+    replies:
+      - calls: [{name: run_static_analysis, args: {path: script.py}}]
+      - when: {result: "unpickling runs code"}
+        text: '[{"file": "script.py", "line": 2, "what": "shell"}, {"file": "script.py", "line": 3, "what": "pickle-load"}]'
+      - text: '[]'
+else: {text: lost}
+`
+
+// The sample of a security audit: the tool finds what was planted in a file that the run is
+// started with, in a sandbox that is removed; kill -9 of the server changes nothing of it.
+func TestWorkflow_securityAudit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "--providers", "gvisor")
+	w.withModel(auditModel, nil)
+	const sample = "../../examples/workflows/security-audit.yaml"
+	script := filepath.Join(t.TempDir(), "script.py")
+	w.ok(os.WriteFile(script, []byte("import os, pickle\nos.system('ls ' + input())\npickle.loads(open('x', 'rb').read())\n"), 0o600))
+	w.start()
+	if _, code := w.cli("workflow", "run", sample, "--input", script); code != 2 {
+		t.Errorf("without the tool: status %d", code)
+	}
+	w.ok(os.CopyFS(filepath.Join(w.home, "tools", "run_static_analysis"), os.DirFS("../../examples/tools/run_static_analysis")))
+	id := w.must("workflow", "run", sample, "--input", script)
+	for _, label := range []string{"auditor", "lead#2"} {
+		w.reaches(id, label+" began", began(label))
+		w.kill()
+		w.start()
+	}
+	run := w.reaches(id, "the end", isOver)
+	var report struct {
+		Result struct {
+			Findings []struct{ Line int }
+		}
+	}
+	if err := json.Unmarshal(run.Result, &report); run.State != "succeeded" || err != nil || len(report.Result.Findings) != 2 || report.Result.Findings[1].Line != 3 {
+		t.Fatalf("%+v %s %v", run, run.Result, err)
+	}
+	if len(run.Nodes) != 3 {
+		t.Errorf("done was %+v", run.Nodes)
+	}
+	if out := w.must("workflow", "show", id); !strings.Contains(out, "auditor") || !strings.Contains(out, run.Nodes[1].Run) {
+		t.Errorf("the story: %s", out)
+	}
+	if out := w.must("show", run.Nodes[1].Run); strings.Count(out, "run_static_analysis") == 0 {
+		t.Errorf("the auditor's run: %s", out)
+	}
+	w.until("the tool's sandbox is removed", func() error {
+		for _, sb := range w.live() {
+			if sb.ID != run.Sandbox {
+				return fmt.Errorf("%s is %s", sb.ID, sb.State)
+			}
+		}
+		return nil
+	})
+}

@@ -23,7 +23,7 @@ import (
 )
 
 func (a commands) workflowRun() *cobra.Command {
-	var input []string
+	var in workflowInput
 	var follow, dry bool
 	var version string
 	cmd := &cobra.Command{
@@ -34,14 +34,18 @@ ended. The run keeps the text that it began with, whatever becomes of the file.
 
 --input is what it is started with: an object as JSON, a file of one, - for stdin, or
 key=value, which may be repeated; a value that is JSON is that, any other is a text.
+--file puts a file into the workspace in which the nodes work, under its name. A file of
+--input that is no JSON is such a file too, and its name is the value of the one text that
+the workflow has to be given.
 
 --dry-run asks the server whether it has what the workflow names, and starts nothing.` + exitCodes,
 		Example: `  skete workflow run article.yaml --input subject=snails --follow
   skete workflow run article --input '{"subject":"snails","words":500}'
-  skete workflow run audit.yaml --input input.json --dry-run`,
+  skete workflow run audit.yaml --input input.json --dry-run
+  skete workflow run examples/workflows/security-audit.yaml --input script.py --follow`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req, err := a.startWorkflow(args[0], version, input)
+			req, err := a.startWorkflow(args[0], version, in)
 			if err != nil {
 				return err
 			}
@@ -70,7 +74,8 @@ key=value, which may be repeated; a value that is JSON is that, any other is a t
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVarP(&input, "input", "i", nil, "what it is started with: JSON, a file of it, -, or key=value")
+	fs.StringArrayVarP(&in.values, "input", "i", nil, "what it is started with: JSON, a file of it, -, or key=value")
+	fs.StringArrayVar(&in.files, "file", nil, "a file that nodes find in their workspace")
 	fs.BoolVarP(&follow, "follow", "f", false, "show what its nodes do until it is over")
 	fs.BoolVar(&dry, "dry-run", false, "say what would be started, and start nothing")
 	fs.StringVar(&version, "version", "", "of a workflow of the server: the hash of a version, or its beginning")
@@ -78,7 +83,7 @@ key=value, which may be repeated; a value that is JSON is that, any other is a t
 }
 
 // startWorkflow is what a command line asks for.
-func (a commands) startWorkflow(name, version string, input []string) (api.StartWorkflow, error) {
+func (a commands) startWorkflow(name, version string, in workflowInput) (api.StartWorkflow, error) {
 	req := api.StartWorkflow{Version: version}
 	_, err := os.Stat(name)
 	if name == "-" || err == nil || strings.ContainsAny(name, "./") {
@@ -90,15 +95,18 @@ func (a commands) startWorkflow(name, version string, input []string) (api.Start
 	} else {
 		req.Workflow = name
 	}
-	req.Input, err = a.workflowInput(input)
-	return req, err
+	return req, a.setInput(&req, in)
 }
 
-const inputMax = 1 << 20
+// workflowInput is what the flags say that a run is started with.
+type workflowInput struct{ values, files []string }
 
-func (a commands) workflowInput(list []string) (json.RawMessage, error) {
+const inputMax = 8 << 20
+
+// setInput adds to a start what it is started with.
+func (a commands) setInput(req *api.StartWorkflow, in workflowInput) error {
 	object := map[string]json.RawMessage{}
-	for _, one := range list {
+	for _, one := range in.values {
 		if key, value, pair := strings.Cut(one, "="); pair && !strings.ContainsAny(key, "{[\"/ ") {
 			raw := json.RawMessage(value)
 			if !json.Valid(raw) {
@@ -111,16 +119,58 @@ func (a commands) workflowInput(list []string) (json.RawMessage, error) {
 		if !strings.HasPrefix(strings.TrimSpace(one), "{") {
 			var err error
 			if text, err = a.read(one, inputMax); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		var more map[string]json.RawMessage
-		if err := json.Unmarshal([]byte(text), &more); err != nil {
-			return nil, usage("--input %.60q is no JSON object, no file of one, and no key=value", one)
+		err := json.Unmarshal([]byte(text), &more)
+		switch {
+		case err == nil:
+			maps.Copy(object, more)
+		case text == one || one == "-":
+			return usage("--input %.60q is no JSON object, no file of one, and no key=value", one)
+		default:
+			key := wantsText(req.Text, object)
+			if key == "" {
+				return usage("--input %.60q: the file is no JSON object, and it is not clear which value is its name; say --file %[1]s --input KEY=%s", one, filepath.Base(one))
+			}
+			req.Files = append(req.Files, api.InputFile{Path: filepath.Base(one), Content: []byte(text)})
+			object[key], _ = json.Marshal(filepath.Base(one)) // of a string
 		}
-		maps.Copy(object, more)
 	}
-	return json.Marshal(object)
+	for _, name := range in.files {
+		text, err := a.read(name, inputMax)
+		if err != nil {
+			return err
+		}
+		req.Files = append(req.Files, api.InputFile{Path: filepath.Base(shownFile(name)), Content: []byte(text)})
+	}
+	var err error
+	req.Input, err = json.Marshal(object)
+	return err
+}
+
+// wantsText is the one text that a workflow has to be given and is not; "" = there is none,
+// or more than one.
+func wantsText(text string, given map[string]json.RawMessage) (key string) {
+	w, err := cowork.Parse("workflow.yaml", []byte(text))
+	if err != nil {
+		return ""
+	}
+	properties, _ := w.Definition.Input["properties"].(map[string]any)
+	required, _ := w.Definition.Input["required"].([]any)
+	for _, r := range required {
+		name, _ := r.(string)
+		property, _ := properties[name].(map[string]any)
+		if _, is := given[name]; is || property["type"] != "string" {
+			continue
+		}
+		if key != "" {
+			return ""
+		}
+		key = name
+	}
+	return key
 }
 
 func (a commands) planWorkflow(ctx context.Context, c *client.Client, req api.StartWorkflow) error {

@@ -608,6 +608,13 @@ class Info(TypedDict):
     version: str
 
 
+class InputFile(TypedDict):
+    # in base64
+    content: str
+    # where it is, beneath the workspace
+    path: str
+
+
 InstallSkill = TypedDict('InstallSkill', {
     'agents': "NotRequired[list[str]]",
     'archive': "str",
@@ -1786,6 +1793,8 @@ class StartRun(TypedDict):
 class StartWorkflow(TypedDict):
     # what text is called in messages
     file: NotRequired[str]
+    # that nodes find in their workspace; 8 MiB together
+    files: NotRequired[list[InputFile]]
     # an object, as the definition's input says
     input: NotRequired[Any]
     # a definition, as YAML or JSON, in the place of workflow
