@@ -42,6 +42,11 @@ func All(c Config) []Measurement {
 	}
 }
 
+// Workflows are the measurements of package cowork.
+func Workflows(c Config) []Measurement {
+	return []Measurement{{"hop", c.hops}, {"workers", c.workers}}
+}
+
 // count is the size of a sample.
 func (c Config) count(n int) int {
 	if c.Quick {

@@ -85,6 +85,9 @@ func (b *bench) run(only string) error {
 	for _, m := range All(Config{Report: b.Reporter, Quick: b.quick, Peers: b.peers}) {
 		all = append(all, measurement{"brain-" + m.Name, func() error { return m.Do(b.ctx) }})
 	}
+	for _, m := range Workflows(Config{Report: b.Reporter, Quick: b.quick}) {
+		all = append(all, measurement{"workflow-" + m.Name, func() error { return m.Do(b.ctx) }})
+	}
 	for _, m := range revision.All(revision.Config{Report: b.Reporter, Quick: b.quick}) {
 		all = append(all, measurement{"workspace-" + m.Name, func() error { return m.Do(b.ctx) }})
 	}
