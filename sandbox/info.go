@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/egress"
@@ -79,6 +80,32 @@ type CreateRequest struct {
 	// Run is the run of an agent that it is for, and is under way; "" = none.
 	Run   string
 	Agent string // of Run
+	// Own are added to the metadata: what the server itself knows the sandbox by. Their keys
+	// begin with OwnPrefix, which no client's may.
+	Own map[string]string
+}
+
+// OwnPrefix begins the keys of metadata that are the server's own.
+const OwnPrefix = "skete."
+
+// WithOwn returns metadata with what the server adds; metadata itself is not changed.
+func WithOwn(metadata, own map[string]string) map[string]string {
+	if len(own) == 0 {
+		return metadata
+	}
+	all := maps.Clone(metadata)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, own)
+	return all
+}
+
+// ownOf is the part of metadata that is the server's own.
+func ownOf(metadata map[string]string) map[string]string {
+	own := maps.Clone(metadata)
+	maps.DeleteFunc(own, func(key, _ string) bool { return !strings.HasPrefix(key, OwnPrefix) })
+	return own
 }
 
 // UpdateRequest changes what may change in a sandbox; nil leaves a field.
@@ -118,7 +145,7 @@ func (u UpdateRequest) Apply(i *Info, now time.Time, l Limits, d Defaults) {
 		i.Spec.Name = *u.Name
 	}
 	if u.Metadata != nil {
-		i.Spec.Metadata = maps.Clone(u.Metadata)
+		i.Spec.Metadata = WithOwn(maps.Clone(u.Metadata), ownOf(i.Spec.Metadata))
 	}
 	if p := u.Network; p != nil {
 		i.Spec.Network = cmp.Or(p.Profile, egress.None)

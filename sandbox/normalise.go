@@ -387,6 +387,8 @@ func (p *problems) metadata(metadata map[string]string) {
 		total += len(key) + len(value)
 		if key == "" || len(key) > nameBytesMax || !printable(key) {
 			p.add("metadata", "key %.80q is not 1 to %d bytes that print", key, nameBytesMax)
+		} else if strings.HasPrefix(key, OwnPrefix) {
+			p.add("metadata", "key %q: those that begin with %q are the server's own", key, OwnPrefix)
 		} else if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
 			p.add("metadata", "the value of %q has a NUL or is not UTF-8", key)
 		}

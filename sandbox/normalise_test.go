@@ -70,6 +70,7 @@ func TestNormalise_refuses(t *testing.T) {
 			{Metadata: many(65, "")},
 			{Metadata: many(10, strings.Repeat("x", 1000))},
 			{Metadata: map[string]string{strings.Repeat("a", 65): ""}},
+			{Metadata: map[string]string{sandbox.OwnPrefix + "plugin": "x"}},
 		},
 	} {
 		for _, s := range specs {

@@ -623,6 +623,27 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
+// What the server itself knows a sandbox by no client can say, change or take away.
+func TestMetadata_ofTheServer(t *testing.T) {
+	w := newWorld(t)
+	m := w.open(t, w.config(nil))
+	const key = sandbox.OwnPrefix + "plugin"
+	forged := map[string]string{key: "theirs"}
+	_, err := m.Create(t.Context(), "t", sandbox.CreateRequest{Spec: sandbox.Spec{Metadata: forged}})
+	wantClass(t, "a create that says it", err, errs.Invalid)
+	i, err := m.Create(t.Context(), "t", sandbox.CreateRequest{Spec: sandbox.Spec{Metadata: map[string]string{"a": "b"}}, Own: map[string]string{key: "ours"}})
+	if err != nil || i.Spec.Metadata[key] != "ours" || i.Spec.Metadata["a"] != "b" {
+		t.Fatalf("%+v, %v", i.Spec.Metadata, err)
+	}
+	_, err = m.Update(t.Context(), "t", i.ID, sandbox.UpdateRequest{Metadata: forged})
+	wantClass(t, "an update that says it", err, errs.Invalid)
+	if i, err = m.Update(t.Context(), "t", i.ID, sandbox.UpdateRequest{Metadata: map[string]string{"c": "d"}}); err != nil || len(i.Spec.Metadata) != 2 || i.Spec.Metadata[key] != "ours" {
+		t.Errorf("after an update %+v, %v", i.Spec.Metadata, err)
+	}
+	_, err = m.Fork(t.Context(), "t", i.ID, sandbox.ForkRequest{Changes: sandbox.Changes{Metadata: forged}})
+	wantClass(t, "a fork that says it", err, errs.Invalid)
+}
+
 func TestGuestAndDial(t *testing.T) {
 	w := newWorld(t)
 	m := w.open(t, w.config(nil))

@@ -36,6 +36,7 @@ func (m *Manager) Create(ctx context.Context, tenant string, r sandbox.CreateReq
 	if c.Spec, err = m.normalise(ctx, r.Spec); err != nil {
 		return sandbox.Info{}, err
 	}
+	c.Spec.Metadata = sandbox.WithOwn(c.Spec.Metadata, r.Own)
 	if r.Key != "" {
 		if err := sandbox.CheckKey(r.Key); err != nil {
 			return sandbox.Info{}, err

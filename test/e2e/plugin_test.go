@@ -29,8 +29,8 @@ func (w *world) plugged() map[string]string {
 	w.t.Helper()
 	found := map[string]string{}
 	for _, sb := range w.live() {
-		if p := sb.Metadata["skete-plugin"]; p != "" {
-			found[p+" for "+sb.Metadata["skete-plugin-for"]] = sb.ID
+		if p := sb.Metadata["skete.plugin"]; p != "" {
+			found[p+" for "+sb.Metadata["skete.plugin.for"]] = sb.ID
 		}
 	}
 	return found
@@ -95,7 +95,7 @@ func TestPlugin(t *testing.T) {
 	seen := 0
 	for sb, err := range theirs.Sandboxes(w.ctx(), client.SandboxFilter{}) {
 		w.ok(err)
-		if seen++; sb.Metadata["skete-plugin"] != "" {
+		if seen++; sb.Metadata["skete.plugin"] != "" {
 			t.Errorf("a tenant sees the sandbox of a plug-in: %+v", sb)
 		}
 		defer func() { _ = theirs.Sandbox(sb.ID).Destroy(w.ctx()) }()

@@ -21,11 +21,12 @@ import (
 // This file gives plug-ins their sandboxes. They are the operator's: a tenant for whom one
 // works can neither look into its sandbox nor use its secrets.
 
-// Metadata of the sandboxes of plug-ins.
+// Metadata of the sandboxes of plug-ins. No client can make a sandbox that has it, which would
+// be taken for a plug-in's and be given its secrets.
 const (
-	pluginKey     = "skete-plugin"
-	pluginHashKey = "skete-plugin-hash"
-	pluginForKey  = "skete-plugin-for" // the tenant
+	pluginKey     = sandbox.OwnPrefix + "plugin"
+	pluginHashKey = sandbox.OwnPrefix + "plugin.hash"
+	pluginForKey  = sandbox.OwnPrefix + "plugin.for" // the tenant
 )
 
 const (
@@ -46,7 +47,7 @@ func (r *running) readPlugins() {
 	var list []*plugin.Plugin
 	for _, f := range found {
 		if f.Err == nil {
-			_, f.Err = pluginSpec(f.Plugin, "")
+			_, f.Err = pluginSpec(f.Plugin)
 		}
 		if f.Err == nil {
 			list = append(list, f.Plugin)
@@ -108,8 +109,8 @@ type pluginMachines struct {
 	plugins []*plugin.Plugin
 }
 
-// pluginSpec is the sandbox of a plug-in that works for a tenant.
-func pluginSpec(p *plugin.Plugin, tenant string) (sandbox.Spec, error) {
+// pluginSpec is the sandbox of a plug-in.
+func pluginSpec(p *plugin.Plugin) (sandbox.Spec, error) {
 	s, err := specOf(p.Sandbox)
 	if err != nil {
 		return s, err
@@ -118,22 +119,22 @@ func pluginSpec(p *plugin.Plugin, tenant string) (sandbox.Spec, error) {
 	s.Network = cmp.Or(s.Network, "none")
 	s.Require = cmp.Or(s.Require, sandbox.Container) // it never runs on the host itself
 	s.IdleTimeout = cmp.Or(p.Idle, plugin.IdleDefault) + pluginIdleLeft
-	s.Metadata = map[string]string{pluginKey: p.Name, pluginHashKey: p.Hash, pluginForKey: tenant}
 	return s, nil
 }
 
 // machine finds the sandbox of a plug-in, or makes it.
 func (x *pluginMachines) machine(ctx context.Context, p *plugin.Plugin, tenant string) (sandbox.ID, error) {
-	s, err := pluginSpec(p, tenant)
+	s, err := pluginSpec(p)
 	if err != nil {
 		return "", err
 	}
-	for _, i := range x.list(s.Metadata) {
+	own := map[string]string{pluginKey: p.Name, pluginHashKey: p.Hash, pluginForKey: tenant}
+	for _, i := range x.list(own) {
 		if i.State == sandbox.Running || i.State == sandbox.Paused {
 			return i.ID, x.r.manager.Attached(ctx, x.tenant, i.ID)
 		}
 	}
-	i, err := x.r.manager.Create(ctx, x.tenant, sandbox.CreateRequest{Spec: s})
+	i, err := x.r.manager.Create(ctx, x.tenant, sandbox.CreateRequest{Spec: s, Own: own})
 	return i.ID, err
 }
 

@@ -41,7 +41,7 @@ func coveredBy(sources []tool.Source) (covers func(name string) bool) {
 type toolSandboxes struct{ machines machines }
 
 // ofRun is the metadata of a sandbox that is removed with a run.
-const ofRun = "skete.tool.run"
+const ofRun = sandbox.OwnPrefix + "tool.run"
 
 // Make implements declared.Sandboxes.
 func (x *toolSandboxes) Make(ctx context.Context, tenant, key, run string, spec map[string]any) (string, error) {
@@ -49,11 +49,11 @@ func (x *toolSandboxes) Make(ctx context.Context, tenant, key, run string, spec 
 	if err != nil {
 		return "", err
 	}
-	s.Metadata = map[string]string{"skete.tool": key}
+	own := map[string]string{sandbox.OwnPrefix + "tool": key}
 	if run != "" {
-		s.Metadata[ofRun] = run
+		own[ofRun] = run
 	}
-	info, err := x.machines.m.Create(ctx, tenant, sandbox.CreateRequest{Spec: s, Key: key})
+	info, err := x.machines.m.Create(ctx, tenant, sandbox.CreateRequest{Spec: s, Key: key, Own: own})
 	return string(info.ID), err
 }
 
