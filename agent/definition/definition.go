@@ -29,6 +29,8 @@ type Definition struct {
 	Bare bool `json:"bare,omitempty" yaml:"bare"`
 	// Tools are names or globs, see Picks; empty = all built-in ones.
 	Tools []string `json:"tools,omitempty" yaml:"tools"`
+	// Skills are names or globs of those that it may learn, see Picks; empty = all.
+	Skills []string `json:"skills,omitempty" yaml:"skills"`
 	// Agents are those that `task` may start; the resolved ones stand in
 	// Subagents. "general-purpose" is always there unless Tools leave task out.
 	Agents    []string              `json:"-" yaml:"agents"`

@@ -56,6 +56,7 @@ hooks:
     timeout: 5s
     where: sandbox
 memory: [/workspace/AGENTS.md]
+skills: [review-*, "!review-old"]
 plan: bug-fix
 result:
   type: object
@@ -87,7 +88,7 @@ func wanted() definition.Definition {
 			Event: "PreToolUse", Tools: []string{"execute"}, Command: []string{"python3", "/workspace/hook.py"},
 			Timeout: 5 * time.Second, Where: "sandbox",
 		}},
-		Memory: []string{"/workspace/AGENTS.md"}, Plan: "bug-fix",
+		Memory: []string{"/workspace/AGENTS.md"}, Skills: []string{"review-*", "!review-old"}, Plan: "bug-fix",
 		Result: map[string]any{
 			"type": "object", "properties": map[string]any{"ok": map[string]any{"type": "boolean"}}, "required": []any{"ok"},
 		},
@@ -177,6 +178,8 @@ func TestParse_refusesWithThePlace(t *testing.T) {
 		{"a plug-in's bad name", "a.yaml", "hooks: [{plugin: ../p}]", "is no name"},
 		{"a hook elsewhere", "a.yaml", "hooks: [{event: Stop, command: [x], where: moon}]", `"moon" is not one of sandbox, host`},
 		{"a patient hook", "a.yaml", "hooks: [{event: Stop, command: [x], timeout: 1h}]", "at most 10m0s"},
+		{"a skill without a name", "a.yaml", "skills: ['!']", "no name and no glob"},
+		{"a broken glob of skills", "a.yaml", "skills: ['a[']", "no name and no glob"},
 		{"a relative memory", "a.yaml", "memory: [AGENTS.md]", "is no absolute path"},
 		{"a memory that climbs", "a.yaml", "memory: [/workspace/../etc/x]", "is no absolute path"},
 		{"a bad schema", "a.yaml", "result:\n  type: strnig", "a.yaml:1:1: the schema cannot be used"},

@@ -249,6 +249,9 @@ func like(sub, parent Definition) Definition {
 	if sub.Tools == nil {
 		sub.Tools = parent.Tools
 	}
+	if sub.Skills == nil {
+		sub.Skills = parent.Skills
+	}
 	if sub.Memory == nil {
 		sub.Memory = parent.Memory
 	}

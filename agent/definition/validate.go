@@ -65,6 +65,7 @@ func (c Checker) Validate(d Definition) []Problem {
 	v.choices(d)
 	v.limits(d.Limits)
 	v.tools("tools", d.Tools)
+	v.patterns("skills", d.Skills)
 	v.agents(d)
 	v.rules(d)
 	v.hooks(d.Hooks)
@@ -330,6 +331,19 @@ func (v *validator) files(d Definition) {
 	for i, p := range d.Memory {
 		if !path.IsAbs(p) || path.Clean(p) != p {
 			v.fail(fmt.Sprintf("memory[%d]", i), "%.80q is no absolute path without . and ..", p)
+		}
+	}
+}
+
+// patterns checks names and globs of what only a run knows.
+func (v *validator) patterns(path string, patterns []string) {
+	if len(patterns) > rulesMax {
+		v.fail(path, "more than %d entries", rulesMax)
+	}
+	for i, p := range patterns {
+		bare := strings.TrimPrefix(p, "!")
+		if bare == "" || len(bare) > nameMax || !doublestar.ValidatePattern(bare) {
+			v.fail(fmt.Sprintf("%s[%d]", path, i), "%.80q is no name and no glob", p)
 		}
 	}
 }

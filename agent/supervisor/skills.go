@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/skete-dev/skete/agent"
+	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/skill"
@@ -75,7 +76,9 @@ func (w *session) skills(ctx context.Context) (*found, error) {
 	s := w.c.State
 	var err error
 	if s.Run.Steps == 0 || s.Context == nil {
-		f.list, err = f.find(ctx, s.Agent.Name)
+		if f.list, err = f.find(ctx, s.Agent.Name); err == nil {
+			f.list = slices.DeleteFunc(f.list, func(p pinned) bool { return !definition.Picks(s.Agent.Skills, p.Name) })
+		}
 	} else if s.Context.Pinned != "" {
 		f.list, err = f.pins(ctx, w.c.Blobs, s.Context.Pinned)
 	}

@@ -123,6 +123,23 @@ func TestSkills_found(t *testing.T) {
 	}
 }
 
+// An agent that names skills has no others, wherever they are.
+func TestSkills_picked(t *testing.T) {
+	x := newShop(t)
+	for _, name := range []string{"forms", "forms-old", "review"} {
+		x.install(t, name, "Helps.", "Do it.")
+	}
+	x.write(t, "/workspace/.agents/skills/lint/SKILL.md", skillMD("lint", "Lints.", "Run it."))
+	x.state.Agent.Skills = []string{"forms*", "!*-old", "nowhere"}
+	f := x.skills(t)
+	if text, _ := f.catalogue(); text != "- forms: Helps." {
+		t.Errorf("%q", text)
+	}
+	if _, err := f.Learn(t.Context(), "review"); !errs.Is(err, errs.NotFound) {
+		t.Errorf("one that it does not name: %v", err)
+	}
+}
+
 // A run keeps the versions that it began with; the next one has the new ones.
 func TestSkills_changeDuringRun(t *testing.T) {
 	x := newShop(t)

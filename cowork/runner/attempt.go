@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"strings"
 	"sync"
 	"time"
 
@@ -166,10 +165,7 @@ func nodeStart(v *cowork.Vertex, shared map[string]any) runs.Start {
 	} else {
 		s.Inline = &definition.Definition{
 			Name: v.Name, Description: clip.Line(v.Description, 256), Model: v.Inline.Model, Instructions: v.Inline.Instructions,
-			Tools: v.Inline.Tools, Effort: v.Inline.Effort,
-		}
-		if len(v.Inline.Skills) > 0 {
-			s.Inline.Instructions = strings.TrimSpace(s.Inline.Instructions + "\n\nUse these skills where they help: " + strings.Join(v.Inline.Skills, ", ") + ".")
+			Tools: v.Inline.Tools, Skills: v.Inline.Skills, Effort: v.Inline.Effort,
 		}
 	}
 	if v.Result != nil {
