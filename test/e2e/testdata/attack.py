@@ -792,7 +792,8 @@ def _(m):
         fd = check(libc.syscall(434, p, 0)) - 1
         return check(libc.syscall(438, fd, 3, 0))
 
-    return tried(*[way for p in others() for way in (lambda p=p: check(libc.ptrace(16, p, None, None)), lambda p=p: copied(p), lambda p=p: stolen(p))])
+    seize = 0x4206  # attach would stop what it gets: where nothing isolates, the host's process 1
+    return tried(*[way for p in others() for way in (lambda p=p: check(libc.ptrace(seize, p, None, None)), lambda p=p: copied(p), lambda p=p: stolen(p))])
 
 
 @attack("the supervisor, ended")
