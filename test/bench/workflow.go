@@ -87,7 +87,7 @@ func (f *flows) finish(ctx context.Context, text string) ([]thread.Event, error)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	for seq := uint64(0); !run.State.Final(); {
+	for seq := uint64(0); ; {
 		if err := f.Wait(ctx, tenant, run.ID, seq); err != nil {
 			return nil, err
 		}
@@ -95,15 +95,13 @@ func (f *flows) finish(ctx context.Context, text string) ([]thread.Event, error)
 		if err != nil {
 			return nil, err
 		}
-		seq = s.Seq
-		if run, err = f.Get(ctx, tenant, run.ID); err != nil {
-			return nil, err
+		if e := s.Ended; e != nil && e.State == thread.RunSucceeded {
+			return f.events(ctx, run.ID.Thread())
+		} else if e != nil {
+			return nil, fmt.Errorf("the workflow %s: %s", e.State, e.Text)
 		}
+		seq = s.Seq
 	}
-	if run.State != thread.RunSucceeded {
-		return nil, fmt.Errorf("the workflow %s: %s", run.State, run.Text)
-	}
-	return f.events(ctx, run.ID.Thread())
 }
 
 func (f *flows) events(ctx context.Context, id thread.ID) (all []thread.Event, err error) {
