@@ -271,7 +271,7 @@ func (d *driver) append(ctx context.Context, bodies ...thread.Body) error {
 	return d.apply(ctx, events)
 }
 
-// overtaken reads what another wrote. What nobody but this driver can know, which is how an
+// overtaken reads what another wrote. What this driver alone can know, which is how an
 // attempt ended and which machine there is, is written again behind it.
 func (d *driver) overtaken(ctx context.Context, bodies []thread.Body) error {
 	if err := d.catchUp(ctx); err != nil {
