@@ -19,6 +19,7 @@ const (
 	pipeTries     = 6       // to attach again, without a byte in between
 	pipeRetryWait = 50 * time.Millisecond
 	pipeKillWait  = 5 * time.Second
+	pipeEndWait   = 300 * time.Millisecond // for a process whose stdin is closed
 	sigkill       = 9
 )
 
@@ -33,21 +34,26 @@ type Pipe struct {
 	ctx    context.Context // until Kill
 	cancel context.CancelFunc
 	done   chan struct{} // closed when nothing is read any more
-	kill   sync.Once
+	ended  sync.Once
 
 	mu   sync.Mutex // of Write
 	sent int64
 }
 
 // StartPipe starts a process; Stdin and Overflow of the request are set here. ctx bounds the
-// start alone. Kill has to be called.
+// start alone. Kill or Close has to be called.
 func (c *Client) StartPipe(ctx context.Context, req *StartRequest) (*Pipe, error) {
 	req.Stdin, req.Overflow, req.SpoolBytesMax = true, Overflow_OVERFLOW_WAIT, pipeSpoolMax
-	if _, err := c.Process.Start(ctx, connect.NewRequest(req)); err != nil {
-		return nil, Err(err)
-	}
 	p := &Pipe{c: c, key: req.Key, done: make(chan struct{})}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	err := p.again(func() error { // by key: it is started once
+		_, err := c.Process.Start(ctx, connect.NewRequest(req))
+		return err
+	})
+	if err != nil {
+		p.cancel()
+		return nil, err
+	}
 	out, outTo := io.Pipe()
 	errOut, errTo := io.Pipe()
 	p.Stdout, p.Stderr = out, errOut
@@ -107,18 +113,42 @@ func (p *Pipe) again(call func() error) error {
 }
 
 // Kill ends the process with all that it started, and drops what it wrote. It may be repeated.
-func (p *Pipe) Kill() {
-	p.kill.Do(func() {
+func (p *Pipe) Kill() { p.end(false) }
+
+// Close is Kill of a process that may tidy up for a moment, with its stdin closed.
+func (p *Pipe) Close() error {
+	p.end(true)
+	return nil
+}
+
+func (p *Pipe) end(gently bool) {
+	p.ended.Do(func() {
 		p.cancel()
 		ctx, cancel := context.WithTimeout(context.Background(), pipeKillWait)
 		defer cancel()
-		_, err := p.c.Process.Signal(ctx, connect.NewRequest(&SignalRequest{Key: p.key, Signal: sigkill}))
-		if err == nil {
-			_, _ = p.c.Process.Wait(ctx, connect.NewRequest(&WaitRequest{Key: p.key, WaitMs: pipeKillWait.Milliseconds()}))
+		if !gently || !p.tidied(ctx) {
+			_, err := p.c.Process.Signal(ctx, connect.NewRequest(&SignalRequest{Key: p.key, Signal: sigkill}))
+			if err == nil {
+				p.wait(ctx, pipeKillWait)
+			}
 		}
 		_, _ = p.c.Process.Forget(ctx, connect.NewRequest(&ForgetRequest{Key: p.key})) // what is left goes with the machine
 	})
 	<-p.done
+}
+
+// tidied closes the process's stdin, and reports whether it ended by that.
+func (p *Pipe) tidied(ctx context.Context) bool {
+	p.mu.Lock() // a write that waits has ended with its context
+	defer p.mu.Unlock()
+	_, err := p.c.Process.Input(ctx, connect.NewRequest(&InputRequest{Key: p.key, Offset: p.sent, Eof: true}))
+	return err == nil && p.wait(ctx, pipeEndWait)
+}
+
+// wait reports whether the process has ended, after so long at most.
+func (p *Pipe) wait(ctx context.Context, most time.Duration) bool {
+	res, err := p.c.Process.Wait(ctx, connect.NewRequest(&WaitRequest{Key: p.key, WaitMs: most.Milliseconds()}))
+	return err == nil && res.Msg.Process.GetState() != ProcessState_PROCESS_STATE_RUNNING
 }
 
 // pump passes output on until the process ended, and returns how it did.

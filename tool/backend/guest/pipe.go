@@ -3,13 +3,11 @@ package guest
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -20,11 +18,7 @@ import (
 
 // Bounds of pipes.
 const (
-	inputBytesMax  = 1 << 20 // of one call of Input
 	stderrBytesMax = 4 << 10 // that are kept
-	pipeSpoolBytes = 1 << 20 // of output that was not read yet
-	pipeEndWait    = 300 * time.Millisecond
-	pipeCloseWait  = 10 * time.Second
 	pipePrefix     = "pipe."
 	pipeNameBytes  = 64
 )
@@ -38,7 +32,7 @@ func (g *Commands) Pipe(ctx context.Context, p tool.Program) (tool.Pipe, error) 
 	if err := g.endPipes(ctx, prefix); err != nil {
 		return nil, err
 	}
-	req := &wire.StartRequest{Key: prefix + rand.Text(), Cwd: []byte(p.Dir), Stdin: true, Overflow: wire.Overflow_OVERFLOW_WAIT, SpoolBytesMax: pipeSpoolBytes, Background: true}
+	req := &wire.StartRequest{Key: prefix + rand.Text(), Cwd: []byte(p.Dir), Background: true}
 	for _, a := range p.Argv {
 		req.Argv = append(req.Argv, []byte(a))
 	}
@@ -48,14 +42,11 @@ func (g *Commands) Pipe(ctx context.Context, p tool.Program) (tool.Pipe, error) 
 		}
 		req.Env[k] = []byte(v)
 	}
-	err := retry(ctx, func() error {
-		_, err := g.c.Process.Start(ctx, connect.NewRequest(req))
-		return err
-	})
+	started, err := g.c.StartPipe(ctx, req)
 	if err != nil {
 		return nil, fmt.Errorf("start a program: %w", err)
 	}
-	return newPipe(&process{c: g.c, key: req.Key}), nil
+	return newPipe(started), nil
 }
 
 // Sweep implements tool.Pipes.
@@ -92,72 +83,22 @@ func (p *process) forget(ctx context.Context) {
 	_, _ = p.c.Process.Forget(ctx, connect.NewRequest(&wire.ForgetRequest{Key: p.key})) // what stays is bounded by the guest
 }
 
-// pipe holds a program's stdin and stdout.
+// pipe is a program whose stderr is read at once, and kept for people.
 type pipe struct {
-	p      *process
-	ctx    context.Context // of the calls that outlive the one that started it
-	cancel context.CancelFunc
-	out    *io.PipeReader
-	done   chan struct{} // the output was read to its end
-	once   sync.Once
-
-	writes sync.Mutex
-	offset int64 // of stdin
+	*wire.Pipe
 
 	mu     sync.Mutex
-	stderr []byte
+	stderr []byte // the end of it
 }
 
-func newPipe(p *process) *pipe {
-	ctx, cancel := context.WithCancel(context.Background())
-	r, w := io.Pipe()
-	l := &pipe{p: p, ctx: ctx, cancel: cancel, out: r, done: make(chan struct{})}
-	go func() {
-		defer close(l.done)
-		err := p.Output(ctx, tool.Offsets{}, true, func(c tool.Chunk) error { return l.take(w, c) })
-		_ = w.CloseWithError(err) // nil: the end of the file
-	}()
+func newPipe(p *wire.Pipe) *pipe {
+	l := &pipe{Pipe: p}
+	go func() { _, _ = io.Copy(tail{l}, p.Stderr) }() // it ends with the pipe
 	return l
 }
 
-func (l *pipe) take(w io.Writer, c tool.Chunk) error {
-	if c.Stderr {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.stderr = append(l.stderr, c.Data...)
-		if n := len(l.stderr) - stderrBytesMax; n > 0 {
-			l.stderr = append([]byte(nil), l.stderr[n:]...)
-		}
-		return nil
-	}
-	if c.Gap > 0 {
-		return errors.New("output was lost")
-	}
-	_, err := w.Write(c.Data)
-	return err
-}
-
 // Read implements tool.Pipe.
-func (l *pipe) Read(b []byte) (int, error) { return l.out.Read(b) }
-
-// Write implements tool.Pipe.
-func (l *pipe) Write(b []byte) (n int, err error) {
-	l.writes.Lock()
-	defer l.writes.Unlock()
-	for n < len(b) {
-		part := b[n:min(len(b), n+inputBytesMax)]
-		req := &wire.InputRequest{Key: l.p.key, Offset: l.offset, Data: part}
-		err := retry(l.ctx, func() error { // by offset: a repetition writes nothing twice
-			_, err := l.p.c.Process.Input(l.ctx, connect.NewRequest(req))
-			return err
-		})
-		if err != nil {
-			return n, err
-		}
-		n, l.offset = n+len(part), l.offset+int64(len(part))
-	}
-	return n, nil
-}
+func (l *pipe) Read(b []byte) (int, error) { return l.Stdout.Read(b) }
 
 // Stderr implements tool.Pipe.
 func (l *pipe) Stderr() string {
@@ -166,22 +107,16 @@ func (l *pipe) Stderr() string {
 	return strings.ToValidUTF8(string(l.stderr), "\uFFFD")
 }
 
-// Close implements tool.Pipe: the end of stdin first, so that the program may tidy up, then
-// KILL.
-func (l *pipe) Close() error {
-	l.once.Do(func() {
-		_ = l.out.Close() // also a reader that waits
-		l.cancel()
-		<-l.done
-		l.writes.Lock() // one that waits has ended with the context
-		defer l.writes.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), pipeCloseWait)
-		defer cancel()
-		_, _ = l.p.c.Process.Input(ctx, connect.NewRequest(&wire.InputRequest{Key: l.p.key, Offset: l.offset, Eof: true})) // it may be gone
-		if info, err := l.p.wait(ctx, pipeEndWait); err != nil || info.GetState() == wire.ProcessState_PROCESS_STATE_RUNNING {
-			_ = l.p.end(ctx) // a machine that is gone has ended it
-		}
-		l.p.forget(ctx)
-	})
-	return nil
+// tail keeps the end of what is written to it.
+type tail struct{ l *pipe }
+
+// Write implements io.Writer.
+func (t tail) Write(b []byte) (int, error) {
+	t.l.mu.Lock()
+	defer t.l.mu.Unlock()
+	t.l.stderr = append(t.l.stderr, b...)
+	if n := len(t.l.stderr) - stderrBytesMax; n > 0 {
+		t.l.stderr = append([]byte(nil), t.l.stderr[n:]...)
+	}
+	return len(b), nil
 }
