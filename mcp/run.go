@@ -3,7 +3,6 @@ package mcp
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -120,10 +119,11 @@ func getRun(ctx context.Context, s *Server, in *runIn) (*sdk.CallToolResult, err
 		api.Run
 		Approvals []api.Approval `json:"approvals,omitempty"`
 	}{Run: run}
-	if run.Waiting > 0 {
+	if !run.Final() {
 		if out.Approvals, err = r.Approvals(ctx); err != nil {
 			return nil, err
 		}
+		out.Waiting = max(out.Waiting, len(out.Approvals))
 	}
 	return object(out)
 }
@@ -149,32 +149,48 @@ func followRun(ctx context.Context, s *Server, in *followIn) (*sdk.CallToolResul
 	if err != nil {
 		return nil, err
 	}
-	events, wait := r.History, run.Final() || in.Wait == 0
+	events, wait := r.History, !run.Final() && in.Wait > 0
 	short, cancel := context.WithCancel(ctx)
-	if !wait {
+	if wait {
 		events = r.Events
 		short, cancel = context.WithTimeout(ctx, time.Duration(in.Wait)*time.Second)
 	}
 	defer cancel()
 	var b strings.Builder
-	n, next := 0, in.From
+	n, next, waiting := 0, in.From, 0
 	for ev, err := range events(short, in.From) {
 		if err != nil {
-			if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-				break // the time is up
+			if short.Err() != nil && ctx.Err() == nil {
+				break // the time is up, whichever of the two ends says so
 			}
 			return nil, err
 		}
 		fmt.Fprintf(&b, "%d %s %s\n", ev.Seq, ev.Kind, clip.Text(string(ev.Data), 2*lineMax))
 		n, next = n+1, ev.Seq+1
-		if n == eventsMax || b.Len() > eventsBytesMax || ev.Kind == asked && ev.Seq >= run.LastSeq {
+		if wait && ev.Kind == asked {
+			if waiting, err = stillOpen(ctx, r, run.Thread, ev.Seq); err != nil {
+				return nil, err
+			}
+		}
+		if n == eventsMax || b.Len() > eventsBytesMax || waiting > 0 {
 			break
 		}
 	}
 	if run, err = r.Get(ctx); err != nil {
 		return nil, err
 	}
+	run.Waiting = max(run.Waiting, waiting)
 	return textResult(lines(b.String(), followed(run, next))), nil
+}
+
+// stillOpen returns how many calls of a run wait for a person, if the one that event seq of
+// thread asks about is one of them. It asks the log: the numbers of the run come after it.
+func stillOpen(ctx context.Context, r *client.Run, thread string, seq uint64) (int, error) {
+	open, err := r.Approvals(ctx)
+	if err != nil || !slices.ContainsFunc(open, func(a api.Approval) bool { return a.Seq == seq && a.Thread == thread }) {
+		return 0, err
+	}
+	return len(open), nil
 }
 
 // followed says how a run is, and where to go on.

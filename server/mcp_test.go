@@ -14,10 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/mcp"
+	"github.com/skete-dev/skete/server"
+	"github.com/skete-dev/skete/server/runs/runstest"
+	"github.com/skete-dev/skete/thread"
 )
 
 // mcpClient is a client of the protocol, with what it uses to check its results.
@@ -402,4 +406,54 @@ func TestMCP_runs(t *testing.T) {
 	var story api.Transcript
 	must(t, json.Unmarshal([]byte(res.Contents[0].Text), &story))
 	c.refuses("run_get", object{"run": "run_x"}, "run_x")
+}
+
+// lagging tells of a run that is not over as it was when it began, as a record that is
+// written behind the log does for a moment.
+type lagging struct{ *runstest.Fake }
+
+func (l lagging) Get(ctx context.Context, tenant string, id thread.RunID) (runs.Run, error) {
+	r, err := l.Fake.Get(ctx, tenant, id)
+	if !r.State.Final() {
+		r.State, r.Waiting, r.Last = thread.RunRunning, 0, r.First
+	}
+	return r, err
+}
+
+// A question is seen as soon as the log has it, and not any more when the log has its answer,
+// whatever the run's numbers say.
+func TestMCP_asksTheLog(t *testing.T) {
+	const args = `{"command":"one"}`
+	release := make(chan struct{})
+	fake := runstest.New(func(p *runstest.Play) {
+		p.Answer("", runstest.Call("c1", "execute", args))
+		p.Ask("c1", "execute", args, "a rule", thread.Approve)
+		p.Decision("c1")
+		p.Run("c1", "execute", "one")
+		p.Until(release)
+		p.End(thread.RunSucceeded, "done")
+	})
+	t.Cleanup(fake.Close)
+	w := newWorld(t, func(o *server.Config) { o.Runs = lagging{fake} })
+	c := overHTTP(t, w, w.admin, nil)
+	var run struct {
+		ID        string
+		Approvals []api.Approval
+	}
+	must(t, json.Unmarshal([]byte(c.does("run_start", object{"task": "do it"})), &run))
+	if got := c.does("run_follow", object{"run": run.ID, "wait_seconds": 60}); !strings.Contains(got, "1 calls wait for a person") {
+		t.Errorf("%q", got)
+	}
+	must(t, json.Unmarshal([]byte(c.does("run_get", object{"run": run.ID})), &run))
+	if len(run.Approvals) != 1 {
+		t.Fatalf("%+v", run)
+	}
+	c.does("run_decide", object{"run": run.ID, "call": "c1", "decision": "approve"})
+	if got := c.does("run_follow", object{"run": run.ID, "wait_seconds": 1}); !strings.Contains(got, "tool.completed") || strings.Contains(got, "wait for a person") {
+		t.Errorf("%q", got)
+	}
+	close(release)
+	if got := c.does("run_follow", object{"run": run.ID, "wait_seconds": 60}); !strings.Contains(got, "[succeeded") {
+		t.Errorf("%q", got)
+	}
 }

@@ -96,7 +96,7 @@ func Project(r *Run, s *State, now time.Time) {
 		return
 	}
 	r.Steps, r.Below, r.Usage, r.CostUSD, r.Budget = s.Run.Steps, s.Run.Below, s.Run.Usage, s.Run.CostUSD, s.Run.Budget
-	r.First, r.Last, r.Todos, r.Sandbox, r.OwnSandbox = s.Run.First, s.Seq, s.Todos, s.Machine, s.OwnMachine
+	r.First, r.Last, r.Todos, r.Sandbox, r.OwnSandbox = s.Run.First, max(r.Last, s.Seq), s.Todos, s.Machine, s.OwnMachine
 	r.Planning, r.Check, r.Checks = s.Run.Planning, s.Run.Started.Check, s.Run.Check.Count
 	if s.Run.Model != "" {
 		r.Model = s.Run.Model
