@@ -195,6 +195,12 @@ func (s *State) attempt(a thread.Attempt) (*node, *item, *Attempt) {
 	return nil, nil, nil
 }
 
+// UnderWay reports whether an attempt has begun and not ended.
+func (s *State) UnderWay(a thread.Attempt) bool {
+	_, _, running := s.attempt(a)
+	return running != nil
+}
+
 func (s *State) nodeStarted(b thread.NodeStarted, e thread.Event) error {
 	at, is := s.index[b.Node]
 	if !is || s.Started == nil {

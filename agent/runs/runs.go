@@ -40,7 +40,10 @@ type Start struct {
 	InSandbox bool `json:"in_sandbox,omitempty"`
 	// Key makes the call repeatable: the same key is the same run.
 	Key string `json:"-"`
-	By  string `json:"by,omitempty"` // who asks
+	// Run is the id that the run gets, "" = a new one. Only a caller inside the server names
+	// it, and only when Begun says that there is none; a new thread gets an id made of it.
+	Run thread.RunID `json:"-"`
+	By  string       `json:"by,omitempty"` // who asks
 	// Operator: the caller may do what the server's own user may. Others cannot
 	// name files of the host (models of scripts).
 	Operator bool `json:"operator,omitempty"`

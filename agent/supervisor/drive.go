@@ -136,6 +136,7 @@ func (k *Supervisor) fail(t threadKey, cause error) {
 		_ = k.save(k.ctx, e, func(r *runs.Run) {
 			r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, string(errs.Of(cause)), runs.Explain(cause), k.c.Now().UTC()
 		})
+		k.over(e, nil)
 		k.forget(e)
 		k.parentOf(t)
 	}
@@ -239,6 +240,9 @@ func (k *Supervisor) settle(ctx context.Context, e *entry, s *runs.State, o agen
 	}
 	if err := k.save(ctx, e, func(r *runs.Run) { runs.Project(r, s, k.c.Now()) }); err != nil {
 		return err
+	}
+	if o.Ended {
+		k.over(e, s.Run.Ended)
 	}
 	k.later(t, o.Expires)
 	if o.Ended {

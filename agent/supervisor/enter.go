@@ -115,6 +115,8 @@ func (k *Supervisor) abort(ctx context.Context, e *entry, cause error) {
 	})
 	if err != nil {
 		k.c.Log.Warn("the record of a run that did not start could not be ended", "run", e.id, "err", err)
+	} else {
+		k.over(e, nil)
 	}
 	if err := k.leave(ctx, e, definition.AfterRun{}); err != nil { // of a fork
 		k.c.Log.Warn("the sandbox of a run that did not start could not be let go", "run", e.id, "err", err)

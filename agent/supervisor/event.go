@@ -13,9 +13,6 @@ import (
 // publish tells how a run is by its record of a revision. What it said and
 // returned stays out: a thread's log has it, and is deleted with the thread.
 func (k *Supervisor) publish(run runs.Run, revision uint64) {
-	if k.c.Ended != nil && run.State.Final() {
-		k.c.Ended(run.Tenant, run.ID)
-	}
 	run.Text, run.Result, run.Todos = "", nil, nil
 	data, err := json.Marshal(run)
 	if err != nil {
@@ -26,6 +23,13 @@ func (k *Supervisor) publish(run runs.Run, revision uint64) {
 		Time: k.c.Now().UTC(), Tenant: run.Tenant, Node: k.c.Node, Kind: event.Run, ID: string(run.ID), State: string(run.State),
 		Revision: revision, Data: data,
 	})
+}
+
+// over tells that a run is over, as its record says; end is nil if its log does not say so.
+func (k *Supervisor) over(e *entry, end *thread.RunEnded) {
+	if k.c.Ended != nil {
+		k.c.Ended(e.snapshot(), end)
+	}
 }
 
 // retell tells what a crash kept from being told.

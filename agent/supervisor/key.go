@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
@@ -18,6 +19,22 @@ type ids struct {
 	Asked  string       `json:"asked"` // hash of what was asked for
 }
 
+// idsOf is what a start gets that no key stands for.
+func idsOf(s runs.Start) ids {
+	id := ids{Run: s.Run, Thread: s.Thread}
+	if s.Run == "" {
+		id.Run = thread.NewRunID()
+	}
+	switch {
+	case s.Thread != "":
+	case s.Run == "":
+		id.Thread = thread.NewID()
+	default: // a start that was cut short is made whole on the same thread
+		id.Thread = thread.ID("thr_" + strings.TrimPrefix(string(s.Run), "run_"))
+	}
+	return id
+}
+
 func startKey(tenant, key string) string { return keyPrefix + tenant + "/" + runs.HashName(key) }
 
 // keyed makes a call with a key stand for one pair of ids.
@@ -31,7 +48,7 @@ func (k *Supervisor) keyed(ctx context.Context, tenant string, s runs.Start, id 
 	if !errs.Is(err, errs.Exists) {
 		return id, false, err
 	}
-	known, _, err := k.idsOf(ctx, tenant, s.Key)
+	known, _, err := k.known(ctx, tenant, s.Key)
 	if err != nil {
 		return id, false, err
 	}
@@ -41,9 +58,9 @@ func (k *Supervisor) keyed(ctx context.Context, tenant string, s runs.Start, id 
 	return known, true, nil
 }
 
-// idsOf returns what a key stands for, and the revision of its record. NotFound: for
+// known returns what a key stands for, and the revision of its record. NotFound: for
 // nothing.
-func (k *Supervisor) idsOf(ctx context.Context, tenant, key string) (id ids, revision uint64, err error) {
+func (k *Supervisor) known(ctx context.Context, tenant, key string) (id ids, revision uint64, err error) {
 	value, revision, err := k.c.Records.Get(ctx, startKey(tenant, key))
 	if err != nil {
 		return id, 0, err
@@ -57,13 +74,19 @@ func (k *Supervisor) idsOf(ctx context.Context, tenant, key string) (id ids, rev
 // Keyed returns the run that a start with a key has begun. NotFound: there is none,
 // or it was cut short before its first event: the same start makes it whole.
 func (k *Supervisor) Keyed(ctx context.Context, tenant, key string) (runs.Run, error) {
-	id, _, err := k.idsOf(ctx, tenant, key)
+	id, _, err := k.known(ctx, tenant, key)
 	if err != nil {
 		return runs.Run{}, err
 	}
-	e, err := k.begun(ctx, tenant, id.Run)
+	return k.Begun(ctx, tenant, id.Run)
+}
+
+// Begun returns a run whose start was not cut short before its first event. NotFound:
+// there is none; the same start makes it whole.
+func (k *Supervisor) Begun(ctx context.Context, tenant string, id thread.RunID) (runs.Run, error) {
+	e, err := k.begun(ctx, tenant, id)
 	if err == nil && e == nil {
-		err = errs.New(errs.NotFound, "no run was started with this key")
+		err = errs.New(errs.NotFound, "no run %.40s was begun", id)
 	}
 	return k.view(e), err
 }
@@ -71,7 +94,7 @@ func (k *Supervisor) Keyed(ctx context.Context, tenant, key string) (runs.Run, e
 // ForgetKey removes a key whose start will not be repeated: from then on it would
 // start another run. It is no error if there is none.
 func (k *Supervisor) ForgetKey(ctx context.Context, tenant, key string) error {
-	_, revision, err := k.idsOf(ctx, tenant, key)
+	_, revision, err := k.known(ctx, tenant, key)
 	if errs.Is(err, errs.NotFound) {
 		return nil
 	}

@@ -24,10 +24,7 @@ func (k *Supervisor) Start(ctx context.Context, tenant string, s runs.Start) (ru
 	if err := s.Check(); err != nil {
 		return runs.Run{}, err
 	}
-	id := ids{Run: thread.NewRunID(), Thread: s.Thread}
-	if s.Thread == "" {
-		id.Thread = thread.NewID()
-	}
+	id := idsOf(s)
 	id, again, err := k.keyed(ctx, tenant, s, id)
 	if err != nil {
 		return runs.Run{}, err

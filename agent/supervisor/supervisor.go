@@ -61,9 +61,9 @@ type Config struct {
 	// Inside returns the driver of a thread whose agent works in its machine (package
 	// agent/inside); nil = there can be none.
 	Inside func(p agent.Parts, m llm.Model, paid *agent.Paid) (agent.Driver, error)
-	// Ended is told of each run that is over, after its record says so; it must not block.
-	// nil = nothing is told.
-	Ended    func(tenant string, id thread.RunID)
+	// Ended is told of each run that is over, after its record says so, and of what its log
+	// says of that, nil if nothing. It must not block. nil = nothing is told.
+	Ended    func(run runs.Run, end *thread.RunEnded)
 	Wire     Wire   // nil = no live news
 	Node     string // the name of this server's data directory, which owns its runs
 	RunsMax  int    // driven at once; 0 = 64

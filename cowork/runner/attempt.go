@@ -30,19 +30,31 @@ const resultBytesMax = 1 << 20
 // attempt looks after one attempt of an agent: it starts its run unless it was started, waits
 // for the end, and tells the driver what came of it.
 type attempt struct {
-	d    *driver
-	of   *cowork.Attempt
-	v    *cowork.Vertex
-	task string
-	over chan struct{} // closed when its goroutine has ended
+	d     *driver
+	of    *cowork.Attempt
+	v     *cowork.Vertex
+	id    thread.RunID // of its run
+	task  string
+	fresh bool           // this process wrote down that it begins: there is no run yet
+	ended <-chan nodeEnd // of its run
+	end   *thread.RunEnded
+	over  chan struct{} // closed when its goroutine has ended
 
 	once    sync.Once
 	stopped chan struct{} // closed when it is to end
 	why     string        // set before
 }
 
-func newAttempt(d *driver, a *cowork.Attempt) *attempt {
-	return &attempt{d: d, of: a, v: d.s.Vertex(a.Attempt), task: d.s.Task(a), over: make(chan struct{}), stopped: make(chan struct{})}
+// runOf is the id of an attempt's run: the same attempt is the same run.
+func runOf(tenant string, id ID, a thread.Attempt) thread.RunID {
+	return runs.DerivedID(tenant, cowork.Key(id.Thread(), a))
+}
+
+func newAttempt(d *driver, a *cowork.Attempt, fresh bool) *attempt {
+	return &attempt{
+		d: d, of: a, v: d.s.Vertex(a.Attempt), id: runOf(d.run.Tenant, d.run.ID, a.Attempt), task: d.s.Task(a), fresh: fresh,
+		over: make(chan struct{}), stopped: make(chan struct{}),
+	}
 }
 
 // stop asks the attempt to end.
@@ -66,6 +78,8 @@ func (a *attempt) stopping() string {
 func (a *attempt) look(ctx context.Context) {
 	defer close(a.over)
 	o := &outcome{ended: thread.NodeEnded{Attempt: a.of.Attempt}}
+	a.ended = a.d.r.ended(a.d.run.Tenant, a.id) // before it can be over
+	defer a.d.r.forget(a.d.run.Tenant, a.id)
 	run, err := a.started(ctx, o)
 	if err == nil && run.ID != "" {
 		run, err = a.awaited(ctx, run)
@@ -90,7 +104,7 @@ func (a *attempt) key() string { return cowork.Key(a.d.run.ID.Thread(), a.of.Att
 // started returns the attempt's run, which is begun unless it was; none: it is to end before.
 func (a *attempt) started(ctx context.Context, o *outcome) (runs.Run, error) {
 	for wait := retryFirst; ; wait = min(2*wait, retryMax) {
-		run, err := a.d.r.c.Runs.Keyed(ctx, a.d.run.Tenant, a.key())
+		run, err := a.begun(ctx)
 		if errs.Is(err, errs.NotFound) {
 			if why := a.stopping(); why != "" {
 				o.ended.State, o.ended.Reason, o.ended.Text = stateOf(why), why, "it was stopped before it began"
@@ -108,6 +122,15 @@ func (a *attempt) started(ctx context.Context, o *outcome) (runs.Run, error) {
 			return run, err
 		}
 	}
+}
+
+// begun finds the attempt's run. NotFound: it is to be started.
+func (a *attempt) begun(ctx context.Context) (runs.Run, error) {
+	if a.fresh {
+		a.fresh = false // the start may come to half of it
+		return runs.Run{}, errs.New(errs.NotFound, "it has just begun")
+	}
+	return a.d.r.c.Runs.Begun(ctx, a.d.run.Tenant, a.id)
 }
 
 func stateOf(why string) thread.RunState {
@@ -129,10 +152,10 @@ func (a *attempt) made(run runs.Run) string {
 
 // start makes the machine and begins the run.
 func (a *attempt) start(ctx context.Context, o *outcome) (runs.Run, error) {
-	s := nodeStart(a.v, a.d.s.Workflow.Machine)
-	s.Thread, s.Key, s.Budget = a.of.Thread, a.key(), a.of.Budget
+	s := nodeStart(a.v, a.d.workflow.Machine)
+	s.Thread, s.Run, s.Budget = a.of.Thread, a.id, a.of.Budget
 	s.Input = []llm.Block{llm.Text(a.task)}
-	s.By, s.Operator = "workflow "+string(a.d.run.ID), a.d.s.Started.Operator
+	s.By, s.Operator = "workflow "+string(a.d.run.ID), a.d.started.Operator
 	s.Title = a.d.run.Workflow + ": " + cowork.Label(a.of.Attempt)
 	s.Labels = map[string]string{LabelRun: string(a.d.run.ID), LabelWorkflow: a.d.run.Workflow, LabelNode: cowork.Label(a.of.Attempt)}
 	if s.Thread != "" { // it keeps its agent and its machine
@@ -187,32 +210,32 @@ func specOf(v *cowork.Vertex, shared map[string]any) map[string]any {
 
 // awaited returns the run when it is over, and ends it when that is wanted.
 func (a *attempt) awaited(ctx context.Context, run runs.Run) (runs.Run, error) {
-	tenant, id := a.d.run.Tenant, run.ID
-	defer a.d.r.forget(tenant, id)
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	stopped := a.stopped
-	for {
-		ended := a.d.r.ended(tenant, id)
-		run, err := a.d.r.c.Runs.Get(ctx, tenant, id)
-		if err != nil && !errs.Temporary(err) {
-			return run, err
-		}
-		if err == nil && run.State.Final() {
-			return run, nil
-		}
+	for !run.State.Final() {
 		select {
 		case <-ctx.Done():
 			return run, ctx.Err()
-		case <-ended:
+		case e := <-a.ended:
+			a.end = e.end
+			return e.run, nil
 		case <-tick.C:
+			stopped = a.stopped // it may not have been heard
 		case <-stopped:
-			if _, err := a.d.r.c.Runs.Cancel(ctx, tenant, id, "workflow", a.why); err != nil && errs.Temporary(err) {
-				continue
-			}
 			stopped = nil
+			if _, err := a.d.r.c.Runs.Cancel(ctx, a.d.run.Tenant, a.id, "workflow", a.why); err != nil {
+				a.d.r.c.Log.Warn("the run of a workflow's node could not be cancelled", "run", a.id, "err", err)
+			}
+		}
+		now, err := a.d.r.c.Runs.Get(ctx, a.d.run.Tenant, a.id)
+		if err == nil {
+			run = now
+		} else if !errs.Temporary(err) {
+			return run, err
 		}
 	}
+	return run, nil
 }
 
 // gather writes into the outcome what the run came to.
@@ -244,30 +267,40 @@ func (a *attempt) gather(ctx context.Context, run runs.Run, o *outcome) error {
 
 // result is what the run answered, as JSON: by its schema, else its last words.
 func (a *attempt) result(ctx context.Context, run runs.Run) (json.RawMessage, error) {
+	end, err := a.endOf(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	result := end.Result
+	switch {
+	case end.Blob != "":
+		if result, err = a.d.blobs.Get(ctx, end.Blob); err != nil {
+			return nil, err
+		}
+	case len(result) == 0:
+		result, _ = json.Marshal(end.Text) // of a string
+	}
+	if len(result) > resultBytesMax {
+		return nil, errs.New(errs.Limit, "the result has %d bytes, at most %d", len(result), resultBytesMax).WithHint("let it leave a file: artifacts")
+	}
+	if !json.Valid(result) {
+		return nil, errs.New(errs.Invalid, "the result is no JSON")
+	}
+	return result, nil
+}
+
+// endOf is what the log of the run says of its end, read unless it was told.
+func (a *attempt) endOf(ctx context.Context, run runs.Run) (*thread.RunEnded, error) {
+	if a.end != nil {
+		return a.end, nil
+	}
 	for e, err := range a.d.log.Load(ctx, run.Thread, run.First) {
 		if err != nil {
 			return nil, err
 		}
-		b, is := e.Body.(thread.RunEnded)
-		if !is || e.Run != run.ID {
-			continue
+		if b, is := e.Body.(thread.RunEnded); is && e.Run == run.ID {
+			return &b, nil
 		}
-		result := b.Result
-		switch {
-		case b.Blob != "":
-			if result, err = a.d.blobs.Get(ctx, b.Blob); err != nil {
-				return nil, err
-			}
-		case len(result) == 0:
-			result, _ = json.Marshal(b.Text) // of a string
-		}
-		if len(result) > resultBytesMax {
-			return nil, errs.New(errs.Limit, "the result has %d bytes, at most %d", len(result), resultBytesMax).WithHint("let it leave a file: artifacts")
-		}
-		if !json.Valid(result) {
-			return nil, errs.New(errs.Invalid, "the result is no JSON")
-		}
-		return result, nil
 	}
 	return nil, errs.New(errs.Corrupt, "the end of %s is not in its log", run.ID)
 }

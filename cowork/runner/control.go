@@ -56,7 +56,7 @@ func (r *Runner) State(ctx context.Context, tenant string, id ID) (Run, *cowork.
 
 // NodeRun returns the run of an attempt that is under way; false: there is none yet.
 func (r *Runner) NodeRun(ctx context.Context, tenant string, id ID, a thread.Attempt) (thread.RunID, bool) {
-	run, err := r.c.Runs.Keyed(ctx, tenant, cowork.Key(id.Thread(), a))
+	run, err := r.c.Runs.Get(ctx, tenant, runOf(tenant, id, a))
 	return run.ID, err == nil
 }
 

@@ -13,6 +13,10 @@ import (
 
 // driver brings one run on. Its goroutine alone has the state; each attempt of an agent has
 // a goroutine of its own, which tells what came of it.
+//
+// What follows from what the state knows is taken into it at once, and written down in one
+// append with all that follows from that: how a node ended stands in the log together with
+// the beginning of the next one. Nothing is done by what is not written.
 type driver struct {
 	r     *Runner
 	run   Run
@@ -22,11 +26,24 @@ type driver struct {
 	news  chan struct{} // holds one
 	log   thread.Log
 	blobs thread.Blobs
-	s     *cowork.State
+	s     *cowork.State // with what is pending
+	// workflow and started are those of the state, for the goroutines of attempts.
+	workflow cowork.Workflow
+	started  *thread.WorkflowStarted
 
+	pending  []pending                   // the last events of s, not written yet
+	bytes    int                         // of them
 	attempts map[thread.Attempt]*attempt // that this process looks after
+	fresh    map[thread.Attempt]bool     // that it wrote down, and has not begun yet
 	done     chan *outcome
 	shared   sharedMachine
+}
+
+// pending is an event that the state has, and the log not yet.
+type pending struct {
+	event thread.Event
+	fact  bool   // it holds whatever others wrote meanwhile: what came of an attempt, a machine that was made
+	then  func() // is done when it is written; nil = nothing
 }
 
 // outcome is what came of an attempt, or that the machine of the workflow is there.
@@ -87,7 +104,9 @@ func (d *driver) drive(ctx context.Context) (err error) {
 	if d.s, err = load(ctx, d.log, d.blobs, d.run.ID); err != nil {
 		return err
 	}
-	d.attempts, d.done = map[thread.Attempt]*attempt{}, make(chan *outcome, 16)
+	d.workflow, d.started = d.s.Workflow, d.s.Started
+	d.pending, d.bytes = nil, 0
+	d.attempts, d.fresh, d.done = map[thread.Attempt]*attempt{}, map[thread.Attempt]bool{}, make(chan *outcome, 16)
 	d.shared = sharedMachine{id: d.s.Machine}
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
@@ -97,18 +116,98 @@ func (d *driver) drive(ctx context.Context) (err error) {
 		}
 	}()
 	for {
-		if d.s.Ended != nil {
-			return d.settle(ctx)
-		}
-		wake, moved, err := d.step(ctx)
+		over, err := d.step(ctx)
 		if err != nil {
 			return err
 		}
-		if moved {
-			continue
+		if over {
+			return d.settle(ctx)
 		}
-		if err := d.wait(ctx, wake); err != nil {
-			return err
+	}
+}
+
+// step decides all that can be decided, writes it down, does it, and waits for what comes of
+// it. It reports whether the run is over.
+func (d *driver) step(ctx context.Context) (over bool, err error) {
+	todo, err := d.decide(ctx)
+	if err != nil {
+		return false, err
+	}
+	if stale, err := d.flush(ctx); stale || err != nil {
+		return false, err
+	}
+	switch {
+	case d.s.Ended != nil:
+		return true, nil
+	case todo.End != nil:
+		d.letGo(ctx)
+		return false, d.take(ctx, *todo.End, false, nil)
+	}
+	d.act(ctx, todo)
+	if len(d.events(todo)) > 0 {
+		return false, nil // they had no room
+	}
+	return false, d.wait(ctx, todo.Wake)
+}
+
+// decide takes in what follows from the state by itself, as far as there is room, and returns
+// what is to be done then.
+func (d *driver) decide(ctx context.Context) (cowork.Todo, error) {
+	for {
+		todo := d.s.Next(d.r.c.Now())
+		bodies := d.events(todo)
+		if todo.End != nil || len(bodies) == 0 || !d.room() {
+			return todo, nil
+		}
+		for _, b := range bodies {
+			if !d.room() {
+				break
+			}
+			if err := d.take(ctx, b, false, d.whenBegun(b)); err != nil {
+				return todo, err
+			}
+		}
+	}
+}
+
+// events are what is to be written down of what is to be done: that people did not answer in
+// time, by which it is decided what begins, else that attempts begin.
+func (d *driver) events(todo cowork.Todo) (list []thread.Body) {
+	for _, a := range todo.Late {
+		if d.s.Vertex(a.Attempt).Human != nil {
+			list = append(list, thread.NodeEnded{
+				Attempt: a.Attempt, State: thread.RunTimedOut, Reason: cowork.ReasonTimeout, Text: "no answer came in time",
+			})
+		}
+	}
+	if len(list) > 0 {
+		return list
+	}
+	for _, b := range todo.Begin {
+		list = append(list, b)
+	}
+	return list
+}
+
+// whenBegun notes of an attempt that begins that there is no run of it yet.
+func (d *driver) whenBegun(b thread.Body) func() {
+	if b, is := b.(thread.NodeStarted); is {
+		return func() { d.fresh[b.Attempt] = true }
+	}
+	return nil
+}
+
+// act does what is to be done of what is written.
+func (d *driver) act(ctx context.Context, todo cowork.Todo) {
+	for _, a := range todo.Running {
+		x := d.begin(ctx, a)
+		if todo.Stop {
+			x.stop(cowork.ReasonCancelled)
+		}
+	}
+	for _, a := range todo.Late {
+		if d.s.Vertex(a.Attempt).Human == nil {
+			d.begin(ctx, a).stop(cowork.ReasonTimeout)
 		}
 	}
 }
@@ -128,52 +227,22 @@ func (d *driver) wait(ctx context.Context, wake time.Time) error {
 	case <-d.news:
 		return d.catchUp(ctx)
 	case o := <-d.done:
-		if o.machine != "" {
-			if d.s.Machine == o.machine {
-				return nil
-			}
-			return d.append(ctx, thread.Bound{Machine: o.machine, Own: true})
-		}
-		return d.attemptEnded(ctx, o)
+		return d.heard(ctx, o)
 	}
 }
 
-// step does what is to be done now. It reports whether the state moved by it, or when there
-// is something to do by the clock.
-func (d *driver) step(ctx context.Context) (wake time.Time, moved bool, err error) {
-	now := d.r.c.Now()
-	todo := d.s.Next(now)
-	if todo.End != nil {
-		return wake, true, d.end(ctx, *todo.End)
-	}
-	for _, a := range todo.Late {
-		if d.s.Vertex(a.Attempt).Human != nil {
-			return wake, true, d.append(ctx, thread.NodeEnded{
-				Attempt: a.Attempt, State: thread.RunTimedOut, Reason: cowork.ReasonTimeout, Text: "no answer came in time",
-			})
+// heard takes in what was told, and what else was by now.
+func (d *driver) heard(ctx context.Context, o *outcome) error {
+	for {
+		if err := d.outcome(ctx, o); err != nil || !d.room() {
+			return err
 		}
-		d.begin(ctx, a).stop(cowork.ReasonTimeout)
-	}
-	if len(todo.Begin) > 0 {
-		return wake, true, d.beginAll(ctx, todo.Begin)
-	}
-	for _, a := range todo.Running {
-		x := d.begin(ctx, a)
-		if todo.Stop {
-			x.stop(cowork.ReasonCancelled)
+		select {
+		case o = <-d.done:
+		default:
+			return nil
 		}
 	}
-	return todo.Wake, false, nil
-}
-
-// beginAll writes down that attempts begin, as many as an append holds.
-func (d *driver) beginAll(ctx context.Context, list []thread.NodeStarted) error {
-	const atOnce = 8 // each event is at most thread.InlineBytesMax and a little
-	var bodies []thread.Body
-	for _, b := range list[:min(len(list), atOnce)] {
-		bodies = append(bodies, b)
-	}
-	return d.append(ctx, bodies...)
 }
 
 // begin returns the attempt of this process, beginning to look after it if need be.
@@ -181,34 +250,40 @@ func (d *driver) begin(ctx context.Context, a *cowork.Attempt) *attempt {
 	if x := d.attempts[a.Attempt]; x != nil {
 		return x
 	}
-	x := newAttempt(d, a)
+	x := newAttempt(d, a, d.fresh[a.Attempt])
+	delete(d.fresh, a.Attempt)
 	d.attempts[a.Attempt] = x
 	go x.look(ctx)
 	return x
 }
 
-// attemptEnded writes down what came of an attempt. What others share is merged before: then
-// a server that dies in between does it again.
-func (d *driver) attemptEnded(ctx context.Context, o *outcome) error {
+// outcome takes in what came of an attempt. What others share is merged before: then a
+// server that dies in between does it again.
+func (d *driver) outcome(ctx context.Context, o *outcome) error {
+	if o.machine != "" {
+		if d.s.Machine == o.machine {
+			return nil
+		}
+		return d.take(ctx, thread.Bound{Machine: o.machine, Own: true}, true, nil)
+	}
 	x := d.attempts[o.ended.Attempt]
 	if x == nil {
 		return nil
 	}
 	o.ended.Conflicts = d.s.Conflicts(x.of, o.ended.Artifacts)
-	if d.s.Vertex(o.ended.Attempt).Sandbox == cowork.SandboxFork && d.s.Machine != "" {
+	v := d.s.Vertex(o.ended.Attempt)
+	if v.Sandbox == cowork.SandboxFork && d.s.Machine != "" {
 		if err := d.merge(ctx, o); err != nil {
 			return err
 		}
 	}
-	if err := d.append(ctx, o.ended); err != nil {
-		return err
-	}
-	<-x.over
-	delete(d.attempts, o.ended.Attempt)
-	if m := o.ended.Machine; m != "" && !d.s.Vertex(o.ended.Attempt).Continues {
-		d.r.wg.Go(func() { d.destroy(context.WithoutCancel(ctx), m) })
-	}
-	return nil
+	return d.take(ctx, o.ended, true, func() {
+		<-x.over
+		delete(d.attempts, o.ended.Attempt)
+		if m := o.ended.Machine; m != "" && !v.Continues {
+			d.r.wg.Go(func() { d.destroy(context.WithoutCancel(ctx), m) })
+		}
+	})
 }
 
 func (d *driver) destroy(ctx context.Context, machine string) {
@@ -217,31 +292,27 @@ func (d *driver) destroy(ctx context.Context, machine string) {
 	}
 }
 
-// end lets the machines go, and writes down the end.
-func (d *driver) end(ctx context.Context, end thread.WorkflowEnded) error {
-	if m := d.r.c.Machines; m != nil {
-		for _, a := range d.s.Attempts {
-			if a.Ended != nil && a.Ended.Machine != "" {
-				d.destroy(ctx, a.Ended.Machine)
-			}
-		}
-		if d.s.Machine != "" {
-			if err := m.Stop(ctx, d.run.Tenant, d.s.Machine); err != nil {
-				d.r.c.Log.Warn("the sandbox of a workflow could not be stopped", "run", d.run.ID, "err", err)
-			}
+// letGo ends what machines there are, before the end of the run is written down.
+func (d *driver) letGo(ctx context.Context) {
+	m := d.r.c.Machines
+	if m == nil {
+		return
+	}
+	for _, a := range d.s.Attempts {
+		if a.Ended != nil && a.Ended.Machine != "" {
+			d.destroy(ctx, a.Ended.Machine)
 		}
 	}
-	return d.append(ctx, end)
+	if d.s.Machine == "" {
+		return
+	}
+	if err := m.Stop(ctx, d.run.Tenant, d.s.Machine); err != nil {
+		d.r.c.Log.Warn("the sandbox of a workflow could not be stopped", "run", d.run.ID, "err", err)
+	}
 }
 
-// settle writes down in the record that the run is over, and forgets what is not needed any
-// more.
+// settle writes down in the record that the run is over.
 func (d *driver) settle(ctx context.Context) error {
-	for _, a := range d.s.Attempts {
-		if err := d.r.c.Runs.ForgetKey(ctx, d.run.Tenant, cowork.Key(d.run.ID.Thread(), a.Attempt)); err != nil {
-			d.r.c.Log.Debug("the key of a node's run could not be forgotten", "run", d.run.ID, "err", err)
-		}
-	}
 	e := d.s.Ended
 	return d.r.over(ctx, d.run.Tenant, d.run.ID, e.State, e.Reason, e.Text, d.s.EndedAt)
 }
@@ -249,44 +320,75 @@ func (d *driver) settle(ctx context.Context) error {
 // inlineMax is how much of a value stands in an event; what is longer is a blob.
 const inlineMax = 4 << 10
 
-// append writes events and takes them into the state. Who else wrote, a person by an answer
-// or a cancel, is caught up with, and the step decided anew.
-func (d *driver) append(ctx context.Context, bodies ...thread.Body) error {
-	events := make([]thread.Event, len(bodies))
-	for i, b := range bodies {
-		small, err := d.small(ctx, b)
-		if err != nil {
-			return err
-		}
-		events[i] = thread.New("", small)
-		events[i].At = d.r.c.Now().UTC().Truncate(time.Microsecond)
-	}
-	err := appendSurely(ctx, d.log, d.run.ID.Thread(), d.s.Seq, events)
-	if errs.Is(err, errs.Conflict) {
-		return d.overtaken(ctx, bodies)
-	}
+// room reports whether another event may be taken before all are written.
+func (d *driver) room() bool {
+	return len(d.pending) < thread.AppendMax && d.bytes+thread.EventBytesMax < thread.AppendBytesMax
+}
+
+// take decides an event: the state has it from here on, the log from the next flush on.
+// Precondition: there is room.
+func (d *driver) take(ctx context.Context, b thread.Body, fact bool, then func()) error {
+	small, err := d.small(ctx, b)
 	if err != nil {
 		return err
 	}
-	return d.apply(ctx, events)
-}
-
-// overtaken reads what another wrote. What this driver alone can know, which is how an
-// attempt ended and which machine there is, is written again behind it.
-func (d *driver) overtaken(ctx context.Context, bodies []thread.Body) error {
-	if err := d.catchUp(ctx); err != nil {
+	e := []thread.Event{thread.New("", small)}
+	e[0].At = d.r.c.Now().UTC().Truncate(time.Microsecond)
+	record, err := thread.Encode(d.s.Seq, e) // it is what it will be when it is read
+	if err != nil {
 		return err
 	}
-	if d.s.Ended != nil {
-		return nil
+	if err := d.apply(ctx, e[0]); err != nil {
+		return err
 	}
-	switch b := bodies[0].(type) {
-	case thread.NodeEnded:
-		if d.s.Vertex(b.Attempt).Human == nil {
-			return d.append(ctx, bodies...)
+	d.pending = append(d.pending, pending{e[0], fact, then})
+	d.bytes += len(record)
+	return nil
+}
+
+// flush writes down what is pending. It reports whether it was not written because another,
+// a person by an answer or a cancel, wrote first: then it is to be decided anew.
+func (d *driver) flush(ctx context.Context) (stale bool, err error) {
+	if len(d.pending) == 0 {
+		return false, nil
+	}
+	events := make([]thread.Event, len(d.pending))
+	for i, p := range d.pending {
+		events[i] = p.event
+	}
+	err = appendSurely(ctx, d.log, d.run.ID.Thread(), events[0].Seq-1, events)
+	if errs.Is(err, errs.Conflict) {
+		return true, d.overtaken(ctx)
+	}
+	if err != nil {
+		return false, err
+	}
+	written := d.pending
+	d.pending, d.bytes = nil, 0
+	for _, p := range written {
+		if p.then != nil {
+			p.then()
 		}
-	case thread.Bound:
-		return d.append(ctx, bodies...)
+	}
+	return false, nil
+}
+
+// overtaken makes the state of the log again, with what others wrote, and takes the facts
+// that are pending behind it.
+func (d *driver) overtaken(ctx context.Context) error {
+	was := d.pending
+	d.pending, d.bytes = nil, 0
+	d.s = cowork.NewState(d.workflow)
+	if err := d.catchUp(ctx); err != nil || d.s.Ended != nil {
+		return err
+	}
+	for _, p := range was {
+		if b, is := p.event.Body.(thread.NodeEnded); !p.fact || is && !d.s.UnderWay(b.Attempt) {
+			continue
+		}
+		if err := d.take(ctx, p.event.Body, true, p.then); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -296,24 +398,19 @@ func (d *driver) catchUp(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := d.apply(ctx, []thread.Event{e}); err != nil {
+		if err := d.apply(ctx, e); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (d *driver) apply(ctx context.Context, events []thread.Event) error {
-	for _, e := range events {
-		e, err := whole(ctx, d.blobs, e)
-		if err != nil {
-			return err
-		}
-		if err := d.s.Apply(e); err != nil {
-			return err
-		}
+func (d *driver) apply(ctx context.Context, e thread.Event) error {
+	e, err := whole(ctx, d.blobs, e)
+	if err != nil {
+		return err
 	}
-	return nil
+	return d.s.Apply(e)
 }
 
 // small moves what is too large for an event to blobs.

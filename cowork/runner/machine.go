@@ -28,7 +28,7 @@ func (a *attempt) machine(ctx context.Context) (id string, own bool, err error) 
 	switch a.v.Sandbox {
 	case cowork.SandboxOwn:
 		if id, err = a.make(ctx, a.ownSpec(ctx)); err == nil {
-			err = a.d.put(ctx, id, a.d.s.Started.Files, tool.Absent)
+			err = a.d.put(ctx, id, a.d.started.Files, tool.Absent)
 		}
 		own = true
 	case cowork.SandboxFork:
@@ -70,7 +70,7 @@ func (a *attempt) fork(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	spec := maps.Clone(a.d.s.Workflow.Machine)
+	spec := maps.Clone(a.d.workflow.Machine)
 	delete(spec, "name") // the first one has it
 	id, err := a.make(ctx, spec)
 	if err != nil || a.of.Thread != "" {
@@ -86,11 +86,11 @@ func (d *driver) sharedID(ctx context.Context) (string, error) {
 	if d.shared.id != "" {
 		return d.shared.id, nil
 	}
-	id, err := d.r.c.Machines.Make(ctx, d.run.Tenant, "workflow "+string(d.run.ID.Thread())+" shared", d.s.Workflow.Machine)
+	id, err := d.r.c.Machines.Make(ctx, d.run.Tenant, "workflow "+string(d.run.ID.Thread())+" shared", d.workflow.Machine)
 	if err != nil {
 		return "", err
 	}
-	if err := d.put(ctx, id, d.s.Started.Files, tool.Absent); err != nil {
+	if err := d.put(ctx, id, d.started.Files, tool.Absent); err != nil {
 		return "", err
 	}
 	select {

@@ -8,7 +8,7 @@
 //
 // What it promises. A run of a workflow is a thread with a log of its own, of which package
 // cowork makes its state; the log says that a node begins before it does. A node's run is
-// started with a key made of the workflow's run, the node, how often it was begun, the
+// started with an id made of the workflow's run, the node, how often it was begun, the
 // element and the attempt. So the server may be killed anywhere: what was started is found
 // again, and nothing is started twice. A run keeps the text of the definition that it began
 // with. It belongs to the node where it was started, and one process of that drives it.
@@ -48,11 +48,10 @@ type Threads interface {
 // Runs is what is needed of *supervisor.Supervisor.
 type Runs interface {
 	MayStart(ctx context.Context, tenant string, s runs.Start) error
-	// Start begins a run; the same Key is the same run.
+	// Start begins a run with the id that it names.
 	Start(ctx context.Context, tenant string, s runs.Start) (runs.Run, error)
-	// Keyed returns the run that was begun with a key. NotFound.
-	Keyed(ctx context.Context, tenant, key string) (runs.Run, error)
-	ForgetKey(ctx context.Context, tenant, key string) error
+	// Begun returns a run whose first events are there. NotFound: it is to be started.
+	Begun(ctx context.Context, tenant string, id thread.RunID) (runs.Run, error)
 	Get(ctx context.Context, tenant string, id thread.RunID) (runs.Run, error)
 	Cancel(ctx context.Context, tenant string, id thread.RunID, by, reason string) (runs.Run, error)
 	// Agent returns a definition as a run would get it. NotFound.
@@ -105,7 +104,7 @@ type Runner struct {
 
 	mu      sync.Mutex
 	drivers map[runKey]*driver
-	ends    map[nodeRun]chan struct{} // closed when the run is over
+	ends    map[nodeRun]chan nodeEnd // each holds one
 	closed  bool
 }
 
@@ -119,6 +118,12 @@ type nodeRun struct {
 	id     thread.RunID
 }
 
+// nodeEnd is a run that is over, and what its log says of that; nil: it is not known.
+type nodeEnd struct {
+	run runs.Run
+	end *thread.RunEnded
+}
+
 // Open goes on with the runs of this node that are not over.
 func Open(ctx context.Context, c Config) (*Runner, error) {
 	if c.Now == nil {
@@ -129,7 +134,7 @@ func Open(ctx context.Context, c Config) (*Runner, error) {
 	}
 	var boot [6]byte
 	_, _ = rand.Read(boot[:]) // never fails
-	r := &Runner{c: c, holder: c.Node + "/" + hex.EncodeToString(boot[:]), drivers: map[runKey]*driver{}, ends: map[nodeRun]chan struct{}{}}
+	r := &Runner{c: c, holder: c.Node + "/" + hex.EncodeToString(boot[:]), drivers: map[runKey]*driver{}, ends: map[nodeRun]chan nodeEnd{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	if err := r.takeUp(ctx); err != nil {
 		_ = r.Close()
@@ -225,24 +230,24 @@ func (r *Runner) Halt(tenant string) {
 }
 
 // RunEnded says that a run of an agent is over; the supervisor calls it. It does not block.
-func (r *Runner) RunEnded(tenant string, id thread.RunID) {
+func (r *Runner) RunEnded(run runs.Run, end *thread.RunEnded) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c := r.ends[nodeRun{tenant, id}]; c != nil {
-		close(c)
-		delete(r.ends, nodeRun{tenant, id})
+	if c := r.ends[nodeRun{run.Tenant, run.ID}]; c != nil {
+		select {
+		case c <- nodeEnd{run, end}:
+		default: // it was told before
+		}
 	}
 }
 
-// ended returns a channel that is closed when a run is over, or was by now.
-func (r *Runner) ended(tenant string, id thread.RunID) <-chan struct{} {
+// ended returns a channel that says when a run is over that is not yet.
+func (r *Runner) ended(tenant string, id thread.RunID) <-chan nodeEnd {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	key := nodeRun{tenant, id}
-	if r.ends[key] == nil {
-		r.ends[key] = make(chan struct{})
-	}
-	return r.ends[key]
+	c := make(chan nodeEnd, 1)
+	r.ends[nodeRun{tenant, id}] = c
+	return c
 }
 
 // forget drops the channel of a run.

@@ -153,9 +153,9 @@ func (h *house) open() server {
 	k, err := supervisor.Open(h.t.Context(), supervisor.Config{
 		Threads: h.threads, Records: h.records, Models: h.model, Definitions: agents{}, Tools: &tool.Registry{}, Node: "n",
 		Patience: llm.RetryPolicy{Wait: time.Millisecond, Attempts: 2},
-		Ended: func(tenant string, id thread.RunID) {
+		Ended: func(run runs.Run, end *thread.RunEnded) {
 			if r := r.Load(); r != nil {
-				r.RunEnded(tenant, id)
+				r.RunEnded(run, end)
 			}
 		},
 	})

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/cowork/runner"
 	"github.com/skete-dev/skete/llm"
@@ -50,9 +51,9 @@ func openFlows(ctx context.Context, dir string, sync time.Duration, model llm.Mo
 	var r atomic.Pointer[runner.Runner]
 	f.runs, err = supervisor.Open(ctx, supervisor.Config{
 		Threads: f.store.Threads(), Records: records, Models: only{model}, Definitions: single{}, Tools: kit.New(), Wire: f.store.Live(), Node: "bench",
-		Ended: func(tenant string, id thread.RunID) {
+		Ended: func(run runs.Run, end *thread.RunEnded) {
 			if r := r.Load(); r != nil {
-				r.RunEnded(tenant, id)
+				r.RunEnded(run, end)
 			}
 		},
 	})
@@ -80,28 +81,29 @@ func (f *flows) close() error {
 }
 
 // finish runs a definition to its end, and returns the events of its thread.
-func (f *flows) finish(ctx context.Context, text string) ([]thread.Event, error) {
+func (f *flows) finish(ctx context.Context, text string) (all []thread.Event, err error) {
 	run, err := f.Start(ctx, tenant, runner.Start{File: "bench.yaml", Text: []byte(text)})
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	for seq := uint64(0); ; {
-		if err := f.Wait(ctx, tenant, run.ID, seq); err != nil {
-			return nil, err
-		}
-		_, s, err := f.State(ctx, tenant, run.ID)
+	log, err := f.store.Threads().Log(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	for e, err := range log.Watch(ctx, run.ID.Thread(), 1) { // that costs less than to fold it again and again
 		if err != nil {
 			return nil, err
 		}
-		if e := s.Ended; e != nil && e.State == thread.RunSucceeded {
-			return f.events(ctx, run.ID.Thread())
-		} else if e != nil {
-			return nil, fmt.Errorf("the workflow %s: %s", e.State, e.Text)
+		all = append(all, e)
+		if b, is := e.Body.(thread.WorkflowEnded); is && b.State == thread.RunSucceeded {
+			return all, nil
+		} else if is {
+			return nil, fmt.Errorf("the workflow %s: %s", b.State, b.Text)
 		}
-		seq = s.Seq
 	}
+	return nil, ctx.Err()
 }
 
 func (f *flows) events(ctx context.Context, id thread.ID) (all []thread.Event, err error) {

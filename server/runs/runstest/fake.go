@@ -185,6 +185,11 @@ func (f *Fake) Keyed(_ context.Context, name, key string) (runs.Run, error) {
 	return r.now(), nil
 }
 
+// Begun implements runner.Runs.
+func (f *Fake) Begun(ctx context.Context, name string, id thread.RunID) (runs.Run, error) {
+	return f.Get(ctx, name, id)
+}
+
 // ForgetKey implements schedule.Runs.
 func (f *Fake) ForgetKey(_ context.Context, name, key string) error {
 	f.mu.Lock()
@@ -196,7 +201,7 @@ func (f *Fake) ForgetKey(_ context.Context, name, key string) error {
 func (f *Fake) start(t *tenant, name string, s runs.Start, fork *thread.Fork) runs.Run {
 	r := &run{changed: make(chan struct{}), decided: map[string]runs.Decide{}}
 	r.Run = runs.Run{
-		ID: thread.NewRunID(), Thread: s.Thread, Tenant: name, Agent: cmp.Or(s.Agent, "default"), Model: cmp.Or(s.Model, "script"),
+		ID: cmp.Or(s.Run, thread.NewRunID()), Thread: s.Thread, Tenant: name, Agent: cmp.Or(s.Agent, "default"), Model: cmp.Or(s.Model, "script"),
 		Title: s.Title, Labels: s.Labels, By: s.By, State: thread.RunRunning, Created: time.Now().UTC(), Budget: s.Budget,
 		Sandbox: s.Sandbox, Fork: fork,
 	}

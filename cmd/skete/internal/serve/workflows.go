@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/agent/schedule"
 	"github.com/skete-dev/skete/cowork/runner"
 	"github.com/skete-dev/skete/errs"
@@ -18,9 +19,9 @@ const workflowsBucket = "workflows"
 type workflowsRun struct{ r atomic.Pointer[runner.Runner] }
 
 // ended is called by the supervisor.
-func (w *workflowsRun) ended(tenant string, id thread.RunID) {
+func (w *workflowsRun) ended(run runs.Run, end *thread.RunEnded) {
 	if r := w.r.Load(); r != nil {
-		r.RunEnded(tenant, id)
+		r.RunEnded(run, end)
 	}
 }
 
