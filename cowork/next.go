@@ -112,27 +112,20 @@ func (s *State) ending(now time.Time) *thread.WorkflowEnded {
 
 // used is how the workflow ends because it has used all that it may; nil: it has not.
 func (s *State) used() *thread.WorkflowEnded {
-	l := s.Workflow.Limits
-	reason := ""
-	switch {
-	case l.Steps > 0 && s.Spent.Steps >= l.Steps:
-		reason = ReasonSteps
-	case l.Tokens > 0 && s.Spent.Usage.Total() >= l.Tokens:
-		reason = ReasonTokens
-	case l.CostUSD > 0 && s.Spent.CostUSD >= l.CostUSD:
-		reason = ReasonCost
-	default:
-		return nil
+	spent := s.spent()
+	for i, most := range s.limits() {
+		if most > 0 && spent[i] >= most {
+			return &thread.WorkflowEnded{State: thread.RunFailed, Reason: amountReasons[i], Text: "the workflow has used all that its limits allow"}
+		}
 	}
-	return &thread.WorkflowEnded{State: thread.RunFailed, Reason: reason, Text: "the workflow has used all that its limits allow"}
+	return nil
 }
 
 // more reports whether an agent would have to be started.
 func (s *State) more(now time.Time) bool {
 	var t Todo
-	s.beginnings(&t, now)
-	for _, b := range t.Begin {
-		if s.nodes[s.index[b.Node]].Human == nil {
+	for _, b := range s.due(&t, now) {
+		if b.n.Human == nil {
 			return true
 		}
 	}
@@ -158,8 +151,32 @@ func (s *State) withResult(end *thread.WorkflowEnded) *thread.WorkflowEnded {
 	return &out
 }
 
-// beginnings collects the attempts that can begin now, as many as may work at once.
+// beginning is an attempt that can begin now.
+type beginning struct {
+	n     *node
+	place int // of i
+	i     *item
+}
+
+// beginnings are the events of the attempts that begin now.
 func (s *State) beginnings(t *Todo, now time.Time) {
+	list := s.due(t, now)
+	shares, agents := s.shares(list), 0
+	for _, b := range list {
+		var share amount
+		if b.n.Human == nil {
+			if agents == len(shares) {
+				continue // it waits for what those under way leave
+			}
+			share = shares[agents]
+			agents++
+		}
+		t.Begin = append(t.Begin, s.begins(b, share, now))
+	}
+}
+
+// due collects the attempts that can begin now, as many as may work at once.
+func (s *State) due(t *Todo, now time.Time) (list []beginning) {
 	free := cmp.Or(s.Workflow.ParallelMax, parallelDefault) - s.running()
 	for _, n := range s.nodes {
 		side := 1 << 20
@@ -181,9 +198,10 @@ func (s *State) beginnings(t *Todo, now time.Time) {
 				free--
 				side--
 			}
-			t.Begin = append(t.Begin, s.beginning(n, place, i, now))
+			list = append(list, beginning{n, place, i})
 		}
 	}
+	return list
 }
 
 func (n *node) running() (count int) {
@@ -214,12 +232,13 @@ func (n *node) due(i *item) time.Time {
 	return i.all[tried-1].EndedAt.Add(cmp.Or(n.Retries.Wait, retryWait) << (tried - 1))
 }
 
-// beginning is the event of an attempt that begins now.
-func (s *State) beginning(n *node, place int, i *item, now time.Time) thread.NodeStarted {
-	values, files := s.given(n, i)
+// begins is the event of an attempt that begins now.
+func (s *State) begins(of beginning, share amount, now time.Time) thread.NodeStarted {
+	n := of.n
+	values, files := s.given(n, of.i)
 	input, _ := json.Marshal(values) // values of JSON
 	b := thread.NodeStarted{
-		Attempt: thread.Attempt{Node: n.Name, Iteration: n.iteration, Item: place, Number: len(i.all) + 1},
+		Attempt: thread.Attempt{Node: n.Name, Iteration: n.iteration, Item: of.place, Number: len(of.i.all) + 1},
 		Input:   input, Files: files,
 	}
 	if n.Continues {
@@ -229,30 +248,9 @@ func (s *State) beginning(n *node, place int, i *item, now time.Time) thread.Nod
 		b.Deadline = now.Add(n.Timeout).UTC()
 	}
 	if n.Human == nil {
-		b.Budget = s.budget(n, now)
+		b.Budget = s.budget(n, share, now)
 	}
 	return b
-}
-
-// budget is what an attempt may use: what the node may, within what is left of what the
-// workflow may.
-func (s *State) budget(n *node, now time.Time) thread.Budget {
-	l := s.Workflow.Limits
-	left := thread.Budget(n.Limits)
-	least := func(mine *int, all, spent int) {
-		if all > 0 && (*mine == 0 || all-spent < *mine) {
-			*mine = max(all-spent, 1)
-		}
-	}
-	least(&left.Steps, l.Steps, s.Spent.Steps)
-	least(&left.Tokens, l.Tokens, s.Spent.Usage.Total())
-	if rest := l.CostUSD - s.Spent.CostUSD; l.CostUSD > 0 && (left.CostUSD == 0 || rest < left.CostUSD) {
-		left.CostUSD = max(rest, 1e-9)
-	}
-	if rest := l.Wall - s.Elapsed(now); l.Wall > 0 && (left.Wall == 0 || rest < left.Wall) {
-		left.Wall = max(rest, time.Second)
-	}
-	return left
 }
 
 // Key is what an attempt's run is started with: the same attempt is the same run.

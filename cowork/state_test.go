@@ -1,6 +1,7 @@
 package cowork_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -8,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/skete-dev/skete/cowork"
+	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -99,6 +101,7 @@ func (w *world) live() (s *cowork.State, lived bool) {
 			return s, true
 		}
 		w.step(s, todo)
+		w.within(s)
 	}
 	w.t.Fatalf("it does not end\n%s", w.story())
 	return nil, false
@@ -136,6 +139,37 @@ func (w *world) step(s *cowork.State, todo cowork.Todo) {
 	w.append(s, w.end(s, first, todo.Stop))
 }
 
+// within holds what is spent and what is promised to those under way against the limits of the
+// workflow. All that have ended used at most what they were promised.
+func (w *world) within(s *cowork.State) {
+	sum := s.Spent
+	for _, a := range s.Attempts {
+		if a.Ended != nil || s.Vertex(a.Attempt).Human != nil {
+			continue
+		}
+		b := a.Budget
+		sum = sum.Add(thread.Spent{Steps: b.Steps, Usage: llm.Usage{Input: b.Tokens}, CostUSD: b.CostUSD})
+		l, n := s.Workflow.Limits, s.Vertex(a.Attempt).Limits
+		if l.Steps > 0 && b.Steps < 1 || l.Tokens > 0 && b.Tokens < 1 || l.CostUSD > 0 && b.CostUSD <= 0 || n.Steps > 0 && b.Steps > n.Steps {
+			w.t.Fatalf("%s may use %+v\n%s", cowork.Label(a.Attempt), b, w.story())
+		}
+	}
+	const grain = 1e-8 // of sums of floats
+	l := s.Workflow.Limits
+	if l.Steps > 0 && sum.Steps > l.Steps || l.Tokens > 0 && sum.Usage.Total() > l.Tokens || l.CostUSD > 0 && sum.CostUSD > l.CostUSD+grain {
+		w.t.Fatalf("%+v is spent and promised, of %+v\n%s", sum, l, w.story())
+	}
+}
+
+// spends is what an attempt used of its budget: perhaps all of it.
+func (w *world) spends(a *cowork.Attempt) (sum thread.Spent) {
+	part := func(of int) int { return 1 + w.chance(of, "spends", a.Attempt) }
+	sum.Steps = part(cmp.Or(a.Budget.Steps, 3))
+	sum.Usage.Input = part(cmp.Or(a.Budget.Tokens, 3))
+	sum.CostUSD = a.Budget.CostUSD * float64(w.chance(5, "pays", a.Attempt)) / 4
+	return sum
+}
+
 // end is what comes of an attempt.
 func (w *world) end(s *cowork.State, a *cowork.Attempt, stop bool) thread.Body {
 	v := s.Vertex(a.Attempt)
@@ -146,7 +180,7 @@ func (w *world) end(s *cowork.State, a *cowork.Attempt, stop bool) thread.Body {
 		}
 		return said
 	}
-	b := thread.NodeEnded{Attempt: a.Attempt, State: thread.RunSucceeded, Thread: "thr_b", Spent: thread.Spent{Steps: 1}}
+	b := thread.NodeEnded{Attempt: a.Attempt, State: thread.RunSucceeded, Thread: "thr_b", Spent: w.spends(a)}
 	switch {
 	case stop:
 		b.State = thread.RunCancelled
@@ -181,6 +215,9 @@ func drawn(t *rapid.T) cowork.Workflow {
 	topology := rapid.SampledFrom(cowork.Topologies).Draw(t, "topology")
 	n := rapid.IntRange(2, 7).Draw(t, "nodes")
 	d := map[string]any{"name": "w", "topology": topology, "parallel_max": rapid.IntRange(1, 4).Draw(t, "parallel_max")}
+	if rapid.Bool().Draw(t, "limited") {
+		d["limits"] = limits(t, 40)
+	}
 	var schema any
 	_ = json.Unmarshal([]byte(resultOfAll), &schema)
 	name := func(i int) string { return fmt.Sprintf("n%d", i) }
@@ -188,6 +225,9 @@ func drawn(t *rapid.T) cowork.Workflow {
 	var nodes []map[string]any
 	for i := range n {
 		node := map[string]any{"name": name(i), "inline": map[string]any{}, "task": "do", "result": schema}
+		if rapid.IntRange(0, 3).Draw(t, "limited") == 0 {
+			node["limits"] = limits(t, 9)
+		}
 		if rapid.Bool().Draw(t, "continues") {
 			node["on_failure"] = "continue"
 		}
@@ -264,6 +304,17 @@ func drawn(t *rapid.T) cowork.Workflow {
 	return w
 }
 
+// limits are some of those that there are.
+func limits(t *rapid.T, most int) map[string]any {
+	l := map[string]any{}
+	for _, key := range []string{"steps", "tokens", "cost_usd"} {
+		if rapid.Bool().Draw(t, key) {
+			l[key] = rapid.IntRange(1, most).Draw(t, key)
+		}
+	}
+	return l
+}
+
 func names(of func(int) string, from, to int) (list []string) {
 	for i := from; i < to; i++ {
 		list = append(list, of(i))
@@ -302,7 +353,7 @@ func TestState_sameEndWhereverTheServerIsKilled(t *testing.T) {
 				}
 				cut.dieAt = 0
 				cut.live()
-				if d := cmp.Diff(whole.log, cut.log); d != "" {
+				if d := gocmp.Diff(whole.log, cut.log); d != "" {
 					t.Fatalf("killed at append %d (%v), it goes another way:\n%s", die, after, d)
 				}
 				if len(cut.started) != len(whole.started) {
@@ -354,5 +405,47 @@ func bounds(t *testing.T, w *world, s *cowork.State) {
 				t.Fatalf("%s is not decided\n%s", v.Name, w.story())
 			}
 		}
+	}
+}
+
+// What limits leave is given in equal parts to those that begin at once, and what is too little
+// for one more makes it wait. A node that may use less leaves more to the others.
+func TestState_givesOutWhatLimitsLeave(t *testing.T) {
+	w, ok := checked(map[string]any{
+		"name": "w", "topology": "parallel", "limits": map[string]any{"steps": 3, "tokens": 100, "cost_usd": 1},
+		"nodes": []any{
+			map[string]any{"name": "a", "inline": map[string]any{}, "task": "do"},
+			map[string]any{"name": "b", "inline": map[string]any{}, "task": "do", "limits": map[string]any{"tokens": 10}},
+			map[string]any{"name": "c", "inline": map[string]any{}, "task": "do"},
+			map[string]any{"name": "d", "inline": map[string]any{}, "task": "do"},
+		},
+	})
+	if !ok {
+		t.Fatal("the workflow is not good")
+	}
+	x := newWorld(t, w, 0)
+	s := x.fold()
+	type promise struct {
+		Node          string
+		Steps, Tokens int
+		CostUSD       float64
+	}
+	begin := func() (list []promise) {
+		for _, b := range s.Next(x.now).Begin {
+			list = append(list, promise{b.Node, b.Budget.Steps, b.Budget.Tokens, b.Budget.CostUSD})
+			x.append(s, b)
+		}
+		return list
+	}
+	if d := gocmp.Diff([]promise{{"a", 1, 45, 0.333333334}, {"b", 1, 10, 0.333333333}, {"c", 1, 45, 0.333333333}}, begin()); d != "" {
+		t.Errorf("at first:\n%s", d)
+	}
+	if list := begin(); list != nil {
+		t.Errorf("when all is promised: %+v", list)
+	}
+	spent := thread.Spent{Steps: 0, Usage: llm.Usage{Input: 5}, CostUSD: 0.033333333}
+	x.append(s, thread.NodeEnded{Attempt: s.Attempts[0].Attempt, State: thread.RunSucceeded, Result: json.RawMessage(`"x"`), Spent: spent})
+	if d := gocmp.Diff([]promise{{"d", 1, 40, 0.300000001}}, begin()); d != "" {
+		t.Errorf("when one has left some:\n%s", d)
 	}
 }
