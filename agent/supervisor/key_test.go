@@ -43,6 +43,38 @@ func TestKeyed(t *testing.T) {
 	await(t, k, again.ID, over)
 }
 
+// A start that names its run is made whole by the same start if it was cut
+// short behind its record; and one more is the same run.
+func TestStart_namedRun(t *testing.T) {
+	h := newHouse(t)
+	replies := model(func(context.Context, *llm.Request) (*llm.Response, error) { return respond(llm.Text("done")) })
+	start := runs.Start{Input: text("go"), Run: runs.DerivedID("a", "node")}
+	threads := h.threads
+	h.threads = &deaf{Threads: threads}
+	k := h.open(replies)
+	if _, err := k.Start(t.Context(), tenant, start); err == nil {
+		t.Fatal("a start without a log succeeded")
+	}
+	must(t, k.Close())
+	h.threads = threads
+	k = h.open(replies)
+	if _, err := k.Begun(t.Context(), tenant, start.Run); !errs.Is(err, errs.NotFound) {
+		t.Errorf("before the start: %v", err)
+	}
+	run, err := k.Start(t.Context(), tenant, start)
+	must(t, err)
+	again, err := k.Start(t.Context(), tenant, start)
+	must(t, err)
+	begun, err := k.Begun(t.Context(), tenant, start.Run)
+	must(t, err)
+	for _, x := range []runs.Run{run, again, begun} {
+		if x.ID != start.Run || x.Thread != run.Thread {
+			t.Errorf("it is %s on %s", x.ID, x.Thread)
+		}
+	}
+	await(t, k, run.ID, over)
+}
+
 func TestMayStart(t *testing.T) {
 	h := newHouse(t)
 	h.agents["rehearsed"] = definition.Definition{Name: "rehearsed", Model: "script//srv/x.yaml"}

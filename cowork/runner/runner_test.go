@@ -90,6 +90,7 @@ type house struct {
 	writes atomic.Int64 // of workflows' logs
 	dieAt  int64        // after this write the server is dead; 0 = it lives
 	dead   chan struct{}
+	early  *early // nil = nothing overtakes the driver
 }
 
 func newHouse(t testing.TB, m model) *house {
@@ -146,6 +147,14 @@ func (s server) close() {
 	_ = s.k.Close()
 }
 
+// seen are the threads that a runner has.
+func (h *house) seen() runner.Threads {
+	if h.early != nil {
+		return earlyThreads{h.threads, h.early}
+	}
+	return mortal{h.threads, h}
+}
+
 func (h *house) open() server {
 	h.t.Helper()
 	h.writes.Store(0)
@@ -160,7 +169,7 @@ func (h *house) open() server {
 		},
 	})
 	must(h.t, err)
-	made, err := runner.Open(h.t.Context(), runner.Config{Threads: mortal{h.threads, h}, Records: h.flows, Runs: k, Node: "n", Dir: h.dir})
+	made, err := runner.Open(h.t.Context(), runner.Config{Threads: h.seen(), Records: h.flows, Runs: k, Node: "n", Dir: h.dir})
 	must(h.t, err)
 	r.Store(made)
 	s := server{made, k}
@@ -308,7 +317,11 @@ func outline(t testing.TB, s server, id runner.ID) []string {
 	must(t, err)
 	var list []string
 	for _, a := range st.Attempts {
-		list = append(list, fmt.Sprintf("%s %d %d %d %s", a.Node, a.Iteration, a.Item, a.Number, a.Ended.State))
+		state := "under way"
+		if a.Ended != nil {
+			state = string(a.Ended.State)
+		}
+		list = append(list, fmt.Sprintf("%s %d %d %d %s", a.Node, a.Iteration, a.Item, a.Number, state))
 	}
 	return list
 }
@@ -412,5 +425,77 @@ func TestRunner_hierarchy(t *testing.T) {
 	}
 	if len(threads["lead"]) != 1 || len(threads["builder"]) != 1 || len(threads["front"]) != 2 {
 		t.Errorf("the conversations are %v", threads)
+	}
+}
+
+const asking = `
+name: asking
+topology: parallel
+nodes:
+  - {name: work, inline: {}, task: WORK}
+  - {name: ask, human: {ask: "Good?"}}
+  - {name: join, inline: {}, task: JOIN}
+join: join
+`
+
+// early writes into a workflow's log in the moment in which its driver does.
+type early struct {
+	thread.Log
+	once sync.Once
+	when func([]thread.Event) bool
+	body thread.Body
+}
+
+// Append is overtaken once.
+func (l *early) Append(ctx context.Context, id thread.ID, after uint64, events ...thread.Event) (seq uint64, err error) {
+	if l.when(events) {
+		l.once.Do(func() { _, err = l.Log.Append(ctx, id, after, thread.New("", l.body)) })
+	}
+	if err != nil {
+		return 0, err
+	}
+	return l.Log.Append(ctx, id, after, events...)
+}
+
+type earlyThreads struct {
+	*thread.Memories
+	early *early
+}
+
+// Log implements runner.Threads.
+func (m earlyThreads) Log(ctx context.Context, tenant string) (_ thread.Log, err error) {
+	if m.early.Log == nil {
+		m.early.Log, err = m.Memories.Log(ctx, tenant)
+	}
+	return m.early, err
+}
+
+// A person who answers, or cancels, in the moment in which a node's end is written is heard,
+// and the end of the node is not lost.
+func TestRunner_overtaken(t *testing.T) {
+	for name, c := range map[string]struct {
+		body thread.Body
+		want []string
+	}{
+		"by an answer": {thread.NodeAnswered{Node: "ask", Iteration: 1, Choice: "approve", By: "anna"}, []string{"work 1 0 1 succeeded", "ask 1 0 1 succeeded", "join 1 0 1 succeeded"}},
+		"by a cancel":  {thread.WorkflowCancelled{By: "anna"}, []string{"work 1 0 1 succeeded", "ask 1 0 1 under way"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHouse(t, func(context.Context, string, *llm.Request) string { return "Done." })
+			h.early = &early{body: c.body, when: func(events []thread.Event) bool {
+				return slices.ContainsFunc(events, func(e thread.Event) bool { _, is := e.Body.(thread.NodeEnded); return is })
+			}}
+			s := h.open()
+			run := s.run(t, asking, nil)
+			s.await(t, run.ID)
+			if d := cmp.Diff(c.want, outline(t, s, run.ID)); d != "" {
+				t.Error(d)
+			}
+			page, err := s.k.List(t.Context(), tenant, runs.Filter{PageSize: 100})
+			must(t, err)
+			if len(page.Runs) > 2 {
+				t.Errorf("there are %d runs", len(page.Runs))
+			}
+		})
 	}
 }
