@@ -115,6 +115,35 @@ func TestCreate_waitsForASlot(t *testing.T) {
 	}
 }
 
+// What machines share is removed after a Close: no Create may be making anything then.
+func TestClose_overtakesACreate(t *testing.T) {
+	tab, id := machine.NewTable[*vm](), sandbox.NewID()
+	booting := make(chan struct{})
+	m := newMaking(t, func(ctx context.Context) (*vm, error) {
+		close(booting)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	created := make(chan error, 1)
+	go func() {
+		_, err := tab.Create(t.Context(), id, m.Making)
+		created <- err
+	}()
+	<-booting
+	if err := tab.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(m.Dir); err == nil || m.clears != 1 {
+		t.Errorf("after the close its claim is there (%v), cleared %d times", err, m.clears)
+	}
+	if err := <-created; !errors.Is(err, machine.ErrClosed) {
+		t.Errorf("create: %v", err)
+	}
+	if _, err := tab.Create(t.Context(), sandbox.NewID(), m.Making); !errs.Is(err, errs.Unavailable) {
+		t.Errorf("a create after the close: %v", err)
+	}
+}
+
 func TestDestroy_overtakesACreate(t *testing.T) {
 	tab, id := machine.NewTable[*vm](), sandbox.NewID()
 	booting, release := make(chan struct{}), make(chan struct{})

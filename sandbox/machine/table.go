@@ -30,6 +30,9 @@ import (
 // ErrDestroyed is the cause with which Destroy ends a Create.
 var ErrDestroyed = errs.New(errs.Conflict, "the sandbox was destroyed while it was being created")
 
+// ErrClosed is the cause with which Close ends a Create.
+var ErrClosed = errs.New(errs.Unavailable, "the server is being stopped")
+
 // followed is what a Table keeps: a pointer to a provider's machine.
 type followed interface {
 	comparable
@@ -42,10 +45,13 @@ type Table[M followed] struct {
 	mu       sync.Mutex
 	machines map[sandbox.ID]M
 	creating map[sandbox.ID]*flight
+	closed   bool
 }
 
-// flight is a Create or other Work under way. Destroy cancels it and waits for its end.
+// flight is a Create or other Work under way. Destroy cancels it and waits for its end; so does
+// Close with a Create.
 type flight struct {
+	boots  bool // it is a Create
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 }
@@ -98,7 +104,7 @@ func (t *Table[M]) Create(ctx context.Context, id sandbox.ID, how Making[M]) (M,
 		return m, nil
 	}
 	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, ErrDestroyed):
+	case errors.Is(cause, ErrDestroyed), errors.Is(cause, ErrClosed):
 		err = cause
 	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
 		err = errors.Join(ctx.Err(), err)
@@ -113,6 +119,9 @@ func (t *Table[M]) Create(ctx context.Context, id sandbox.ID, how Making[M]) (M,
 func (t *Table[M]) takeOff(ctx context.Context, id sandbox.ID, timeout time.Duration) (context.Context, func(), error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.closed {
+		return nil, nil, ErrClosed
+	}
 	if _, known := t.machines[id]; known || t.creating[id] != nil {
 		return nil, nil, errs.New(errs.Exists, "sandbox %s exists", id)
 	}
@@ -120,7 +129,7 @@ func (t *Table[M]) takeOff(ctx context.Context, id sandbox.ID, timeout time.Dura
 	if _, ok := ctx.Deadline(); !ok {
 		ctx, stop = context.WithTimeout(ctx, timeout)
 	}
-	ctx, land := t.register(ctx, id)
+	ctx, land := t.register(ctx, id, true)
 	return ctx, func() { land(); stop() }, nil
 }
 
@@ -133,14 +142,14 @@ func (t *Table[M]) Work(ctx context.Context, id sandbox.ID) (context.Context, fu
 	if t.creating[id] != nil {
 		return nil, nil, errs.New(errs.Unavailable, "sandbox %s is being made, or written down", id)
 	}
-	ctx, land := t.register(ctx, id)
+	ctx, land := t.register(ctx, id, false)
 	return ctx, land, nil
 }
 
 // register lets a Destroy find what is under way on an ID. t.mu is held.
-func (t *Table[M]) register(ctx context.Context, id sandbox.ID) (context.Context, func()) {
+func (t *Table[M]) register(ctx context.Context, id sandbox.ID, boots bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	f := &flight{cancel: cancel, done: make(chan struct{})}
+	f := &flight{boots: boots, cancel: cancel, done: make(chan struct{})}
 	t.creating[id] = f
 	return ctx, func() {
 		cancel(nil)
@@ -196,8 +205,11 @@ func (t *Table[M]) Known(id sandbox.ID) M {
 	return t.machines[id]
 }
 
-// Close closes all machines, which live on.
+// Close ends the Creates that are under way, waits until they have cleared what they made, and
+// closes all machines, which live on. No Create begins after it: what machines share can be
+// removed then.
 func (t *Table[M]) Close() error {
+	t.land()
 	t.mu.Lock()
 	ms := make([]M, 0, len(t.machines))
 	for _, m := range t.machines {
@@ -209,4 +221,23 @@ func (t *Table[M]) Close() error {
 		err = errors.Join(err, m.Close())
 	}
 	return err
+}
+
+// land ends the Creates that are under way, and waits for their ends.
+func (t *Table[M]) land() {
+	t.mu.Lock()
+	t.closed = true
+	var flights []*flight
+	for _, f := range t.creating {
+		if f.boots {
+			flights = append(flights, f)
+		}
+	}
+	t.mu.Unlock()
+	for _, f := range flights {
+		f.cancel(ErrClosed)
+	}
+	for _, f := range flights {
+		<-f.done
+	}
 }
