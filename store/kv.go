@@ -97,7 +97,7 @@ func (k *KV) create(ctx context.Context, key string, value []byte, ttl time.Dura
 	if err := k.s.room(begin); err != nil {
 		return 0, err
 	}
-	if err := k.s.spare(ctx); err != nil {
+	if err := k.s.spare(); err != nil {
 		return 0, err
 	}
 	w := write{key: key, value: value, ttl: ttl, fenced: true}

@@ -138,14 +138,14 @@ func (s *Store) makeParts() {
 }
 
 // roomFor refuses an append for want of space; a new thread is refused earlier.
-func (s *Store) roomFor(ctx context.Context, fresh bool) error {
+func (s *Store) roomFor(fresh bool) error {
 	if !fresh {
 		return s.room(follow)
 	}
 	if err := s.room(begin); err != nil {
 		return err
 	}
-	return s.spare(ctx)
+	return s.spare()
 }
 
 // blobsDir is the part of the data directory where blobs are: with an external
@@ -235,7 +235,7 @@ func (s *Store) Healthy(ctx context.Context) error {
 	if err := s.room(begin); err != nil {
 		return err
 	}
-	if err := s.spare(ctx); err != nil {
+	if err := s.spare(); err != nil {
 		return err
 	}
 	kv, err := s.KV(ctx, "health")

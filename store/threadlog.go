@@ -45,7 +45,7 @@ type threadServer struct {
 	Replicas       int   // 0 = 1
 	TenantBytesMax int64 // 0 = no bound
 	// Room refuses an append for want of space; fresh: of a new thread.
-	Room func(ctx context.Context, fresh bool) error
+	Room func(fresh bool) error
 	// Done ends everything that waits.
 	Done <-chan struct{}
 	// Go runs what must have ended before NC is closed.

@@ -110,7 +110,7 @@ func (l *ThreadLog) Append(ctx context.Context, id thread.ID, after uint64, even
 	if err != nil {
 		return 0, err
 	}
-	if err := l.s.Room(ctx, after == 0); err != nil {
+	if err := l.s.Room(after == 0); err != nil {
 		return 0, err
 	}
 	try, again := l.recall(id, after, data)
