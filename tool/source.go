@@ -32,6 +32,8 @@ type External struct {
 	Class Class `json:"class"`
 	// Asks: a person is asked before each call unless a rule allows it.
 	Asks bool `json:"asks,omitempty"`
+	// Inquires: a call may put forms before a person, with Request.Ask.
+	Inquires bool `json:"inquires,omitempty"`
 	// Data is what the source needs to call it.
 	Data json.RawMessage `json:"data,omitempty"`
 }

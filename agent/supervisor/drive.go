@@ -192,7 +192,7 @@ func (d *driver) load(ctx context.Context) (rest bool, err error) {
 		return false, err
 	}
 	next := s.Next(k.c.Now())
-	if next.Kind == runs.Idle || next.Kind == runs.Wait {
+	if next.Kind == runs.Idle || next.Kind == runs.Wait && !s.AsksForm() { // whose driver is gone
 		if err := k.settle(ctx, e, s, agent.Outcome{Ended: next.Kind == runs.Idle, Expires: next.Expires}); err != nil {
 			return false, err
 		}

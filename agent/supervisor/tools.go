@@ -229,6 +229,9 @@ func (t external) Why() string {
 	return ""
 }
 
+// Inquires implements tool.Inquirer.
+func (t external) Inquires() bool { return t.e.Inquires }
+
 // Plan implements tool.Planner.
 func (t external) Plan(context.Context, tool.Request) (json.RawMessage, *tool.Result, error) {
 	plan, err := json.Marshal(tool.Started{Boot: t.place.Boot})
@@ -246,4 +249,5 @@ func (t external) Run(ctx context.Context, req tool.Request) (tool.Result, error
 var (
 	_ tool.Planner  = external{}
 	_ tool.Cautious = external{}
+	_ tool.Inquirer = external{}
 )

@@ -367,6 +367,7 @@ func (s *Source) Call(ctx context.Context, p tool.Place, e tool.External, req to
 			defer done()
 			params.Meta = sdk.Meta{"progressToken": token}
 		}
+		defer ses.begins(ctx, req)()
 		res, err := ses.cs.CallTool(ctx, params)
 		if err != nil {
 			return tool.Result{}, err
@@ -375,7 +376,7 @@ func (s *Source) Call(ctx context.Context, p tool.Place, e tool.External, req to
 		a := newAnswer(ses.mask())
 		r := a.result(res)
 		for _, q := range ses.questions() {
-			a.say("the server wanted to ask a person: %s. No person could be asked during the call", q)
+			a.say("the server wanted to ask a person: %s", q)
 		}
 		r.Blocks = a.blocks
 		return r, nil
@@ -403,7 +404,7 @@ func (s *Source) with(ctx context.Context, p tool.Place, name string, f func(con
 	}
 	defer done()
 	timeout := l.conf.timeout()
-	limited, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
+	limited, cancel := tool.WithTimeLimit(ctx, timeout, errTimeout)
 	defer cancel()
 	for try := 0; ; try++ {
 		ses, err := l.use(limited, p)
