@@ -70,6 +70,14 @@ type Finisher interface {
 	Finish(ctx context.Context, p Place, e External, key string)
 }
 
+// Releaser is a Source that keeps something for a thread while a run of it is under way.
+type Releaser interface {
+	Source
+	// Release lets go of it: no run of the thread is under way. It may be repeated, and is not
+	// called when the server dies.
+	Release(tenant string, id thread.ID)
+}
+
 // Started is what tool.started keeps of the call of an External.
 type Started struct {
 	Boot string `json:"boot,omitempty"` // Place.Boot, for which it was planned

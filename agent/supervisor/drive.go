@@ -227,6 +227,7 @@ func (k *Supervisor) entryOf(ctx context.Context, t threadKey, s *runs.State) (*
 func (k *Supervisor) settle(ctx context.Context, e *entry, s *runs.State, o agent.Outcome) error {
 	t := threadKey{e.tenant, e.thread}
 	if o.Ended { // first: a record that says that all is over is not looked at again
+		k.release(t)
 		if !e.snapshot().State.Final() {
 			k.ended(t, s)
 		}
