@@ -89,7 +89,7 @@ func TestForm(t *testing.T) {
 					if form := s.Call("c1").Form(); form == nil || form.Message != colour.Message || s.RunState(time.Now()) != thread.RunInterrupted {
 						t.Fatalf("question %d: it does not wait: %v", i+1, w.kinds())
 					}
-					time.Sleep(10 * time.Hour)
+					<-time.After(10 * time.Hour)
 					synctest.Wait()
 					decide.Call, decide.By = "c1", "ann"
 					if err := w.decides(r, runs.Decide{Call: "c1", Decision: thread.Respond, Text: "green", By: "ann"}); err == nil || !strings.Contains(err.Error(), "fit") {
@@ -151,8 +151,8 @@ func TestForm_isWithdrawn(t *testing.T) {
 		then func(w *world, r *agent.Runner)
 		want string
 	}{
-		"by its call": {impatient, func(*world, *agent.Runner) { time.Sleep(2 * time.Second) }, "context deadline exceeded"},
-		"its time":    {painting(&guest{}, tool.Once, 1), func(*world, *agent.Runner) { time.Sleep(25 * time.Hour) }, "dismiss ;"},
+		"by its call": {impatient, func(*world, *agent.Runner) { <-time.After(2 * time.Second) }, "context deadline exceeded"},
+		"its time":    {painting(&guest{}, tool.Once, 1), func(*world, *agent.Runner) { <-time.After(25 * time.Hour) }, "dismiss ;"},
 		"by a cancel": {painting(&guest{}, tool.Once, 1), func(w *world, r *agent.Runner) {
 			w.append(thread.CancelAsked{By: "ann"})
 			r.Notify()

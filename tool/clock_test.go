@@ -21,27 +21,27 @@ func TestPause(t *testing.T) {
 		defer cancel()
 		other, cancel := tool.WithTimeLimit(outer, 5*time.Second, errLate)
 		defer cancel()
-		time.Sleep(3 * time.Second)
+		<-time.After(3 * time.Second)
 		first, second := tool.Pause(inner), tool.Pause(inner)
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		first()
 		first() // it may be repeated
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		if inner.Err() != nil || outer.Err() != nil || !errors.Is(context.Cause(other), errLate) {
 			t.Fatalf("%v, %v, %v", inner.Err(), outer.Err(), context.Cause(other))
 		}
 		second()
-		time.Sleep(1900 * time.Millisecond)
+		<-time.After(1900 * time.Millisecond)
 		synctest.Wait()
 		if inner.Err() != nil {
 			t.Error("what was left is not given")
 		}
-		time.Sleep(200 * time.Millisecond)
+		<-time.After(200 * time.Millisecond)
 		synctest.Wait()
 		if !errors.Is(context.Cause(inner), errLate) || outer.Err() != nil {
 			t.Errorf("%v, %v", context.Cause(inner), outer.Err())
 		}
-		time.Sleep(5 * time.Second)
+		<-time.After(5 * time.Second)
 		synctest.Wait()
 		if !errors.Is(context.Cause(outer), errLate) {
 			t.Error("the outer limit does not hold")

@@ -53,8 +53,9 @@ func TestMCPClient_asksAPerson(t *testing.T) {
 			t.Errorf("what is asked has no %q: %s", want, asked.Args)
 		}
 	}
-	if out, code := w.cli("approve", run, "--respond", `{"name":"Ada","integer":1000}`); code == 0 || !strings.Contains(out, "does not fit the form") {
-		t.Errorf("an answer that does not fit: %d, %q", code, out)
+	d := api.Decide{Call: asked.Call, Decision: api.DecisionRespond, Text: `{"name":"Ada","integer":1000}`, ArgsHash: asked.ArgsHash}
+	if _, err := w.c.Run(run).Decide(w.ctx(), d); err == nil || !strings.Contains(err.Error(), "does not fit the form: /integer") {
+		t.Errorf("an answer that does not fit: %v", err)
 	}
 	w.until("it takes longer than a call may", func() error {
 		if time.Since(asked.AskedAt) < 3*time.Second {
