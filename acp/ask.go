@@ -104,6 +104,11 @@ func (v *view) choice(ctx context.Context, id string, w api.Approval) (d api.Dec
 	if v.s.modeNow() == modeAll && w.Ask == "" && slices.Contains(w.Allowed, api.DecisionApprove) {
 		return api.Decide{Decision: api.DecisionApprove}, true
 	}
+	if w.Ask == api.AskForm {
+		v.a.say(v.s, "\n\n"+formText(w.Args))
+		v.inWords()
+		return d, false
+	}
 	if w.Ask == api.AskQuestion && len(q.Options) == 0 {
 		v.a.say(v.s, "\n\n"+q.Text)
 		v.inWords()
@@ -128,6 +133,22 @@ func (v *view) choice(ctx context.Context, id string, w api.Approval) (d api.Dec
 		return api.Decide{Decision: api.DecisionRespond, Text: q.Options[n]}, true
 	}
 	return api.Decide{Decision: api.DecisionReject, Text: "the person rejected it"}, true
+}
+
+// formText is what a program asks. Its words are shown as its own.
+func formText(args json.RawMessage) string {
+	var f api.Form
+	if json.Unmarshal(args, &f) != nil {
+		return "A program asks what cannot be read."
+	}
+	text := f.From + " asks, and these are its words:\n\n> " + strings.ReplaceAll(f.Message, "\n", "\n> ")
+	if len(f.Schema) > 0 {
+		text += "\n\nThe answer is a JSON object, or the value of its only field:\n\n```json\n" + strings.ReplaceAll(string(f.Schema), "```", "") + "\n```"
+	}
+	if f.Warning != "" {
+		text += "\n\n**" + f.Warning + "**"
+	}
+	return text
 }
 
 // inWords ends the turn: what the person says next is the answer.

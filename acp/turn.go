@@ -253,7 +253,7 @@ func (a *Agent) speak(ctx context.Context, s *session, t *turn, said message) (s
 		return "", 0, err
 	}
 	for _, w := range waiting {
-		if w.Ask == api.AskQuestion {
+		if w.Ask == api.AskQuestion || w.Ask == api.AskForm {
 			_, err := r.Decide(ctx, api.Decide{Call: w.Call, Thread: w.Thread, Decision: api.DecisionRespond, Text: said.text, ArgsHash: w.ArgsHash})
 			return s.run.ID, from, err
 		}

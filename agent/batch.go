@@ -28,7 +28,9 @@ type batch struct {
 	inFlight int // goroutines that will report
 	landings chan landing
 	gates    map[string]gate // verdicts so far, by call
-	lost     error           // see Config.Patient
+	forms    chan formAsked
+	asking   map[string]formAsked // forms that are in the log without an answer, by call
+	lost     error                // see Config.Patient
 }
 
 // landing is a report of a goroutine: a plan, or the end.
@@ -48,7 +50,10 @@ type planned struct {
 
 // newBatch returns a batch of n calls, each of which reports at most twice.
 func (r *Runner) newBatch(ctx context.Context, n int) *batch {
-	b := &batch{r: r, running: map[string]tool.Effect{}, landings: make(chan landing, 2*n), gates: map[string]gate{}}
+	b := &batch{
+		r: r, running: map[string]tool.Effect{}, landings: make(chan landing, 2*n), gates: map[string]gate{},
+		forms: make(chan formAsked), asking: map[string]formAsked{},
+	}
 	ctx, b.stop = r.timed(ctx)
 	b.ctx, b.cancel = context.WithCancelCause(ctx)
 	return b
@@ -74,6 +79,9 @@ func (r *Runner) runTools(ctx context.Context, b *batch) (waiting bool, err erro
 		} else if b.lost != nil || interrupted(b.ctx) != nil {
 			// Nothing more begins here.
 		} else if err := b.advance(ctx); err != nil {
+			return false, b.abandon(err)
+		}
+		if err := b.answerForms(ctx); err != nil {
 			return false, b.abandon(err)
 		}
 		if len(b.running) == 0 && b.lost != nil && r.s.Run.Cancel == nil {
@@ -197,6 +205,8 @@ func (b *batch) await(ctx context.Context) error {
 	select {
 	case l := <-b.landings:
 		return b.land(ctx, l)
+	case f := <-b.forms:
+		return b.askForm(ctx, f)
 	case <-b.r.poke:
 		return b.r.catchUp(ctx)
 	case <-expiry:
@@ -224,7 +234,8 @@ func (b *batch) land(ctx context.Context, l landing) error {
 			if b.r.c.Patient && errs.Temporary(l.err) && b.ctx.Err() == nil {
 				b.lost = fmt.Errorf("call %s of %s: %w", l.call.ID, l.call.Name, l.err)
 			} else if body, ok := b.r.completed(b.ctx, l); ok {
-				bodies = append(append(bodies, body), b.r.heard(ctx, l)...)
+				bodies = append(append(bodies, b.withdrawn(l.call)...), body)
+				bodies = append(bodies, b.r.heard(ctx, l)...)
 			}
 		}
 		more = false
@@ -297,6 +308,9 @@ func (b *batch) launch(c *runs.Call, again bool) {
 	req := b.r.request(c, nil)
 	req.Again = again
 	req.Moved = again && c.Started.Machine != "" && c.Started.Machine != b.r.c.Machine
+	if b.r.inquires(c.Name) {
+		req.Ask = func(ctx context.Context, f thread.Form) (tool.FormAnswer, error) { return b.ask(ctx, c, f) }
+	}
 	run := b.r.around(c, req)
 	var files []thread.FileChange
 	b.fly(c, func(ctx context.Context) landing {
@@ -312,7 +326,7 @@ func (b *batch) fly(c *runs.Call, f func(context.Context) landing) {
 	b.inFlight++
 	limit := b.r.timeout(c)
 	began := b.r.c.Now()
-	ctx, cancel := context.WithTimeout(b.ctx, limit)
+	ctx, cancel := b.limited(c, limit)
 	var landed sync.Once
 	land := func(l landing) {
 		landed.Do(func() {
@@ -341,6 +355,14 @@ func (b *batch) fly(c *runs.Call, f func(context.Context) landing) {
 		stop()
 		land(l)
 	}()
+}
+
+// limited returns the context of a call. What is told to a machine has a deadline.
+func (b *batch) limited(c *runs.Call, limit time.Duration) (context.Context, context.CancelFunc) {
+	if b.r.inquires(c.Name) {
+		return tool.WithTimeLimit(b.ctx, limit, context.DeadlineExceeded)
+	}
+	return context.WithTimeout(b.ctx, limit)
 }
 
 // guarded runs f and makes a panic an error.

@@ -101,24 +101,27 @@ func (l *cancelWatcher) End() {
 	l.wg.Wait()
 }
 
+// timedPause is between two looks at how long a run has waited that waits.
+const timedPause = 100 * time.Millisecond
+
 // timed returns a context that ends with tool.ErrTimeUp when the run has worked as
-// long as it may. A limit that is changed meanwhile holds. Precondition: the run
-// does not wait for people.
+// long as it may. A limit that is changed meanwhile holds, and the time in which a call asks
+// a person does not count. Precondition: the run does not wait for people.
 func (r *Runner) timed(ctx context.Context) (context.Context, func()) {
 	left, bounded := r.s.TimeLeft(r.c.Now())
 	if !bounded {
 		return ctx, func() {}
 	}
-	limit := r.s.Run.Budget.Wall
+	limit, waited := r.s.Run.Budget.Wall, r.waitedNow()
 	timed, cancel := context.WithCancelCause(ctx)
 	var timer *time.Timer
 	armed := make(chan struct{}) // timer is set
 	timer = time.AfterFunc(max(left, 0), func() {
 		<-armed
-		now := r.limitNow(timed)
-		if more := now - limit; more > 0 {
-			limit = now // before the timer may fire again
-			timer.Reset(more)
+		now, paused := r.limitNow(timed), r.waitedNow()
+		if more := now - limit + paused - waited; more > 0 {
+			limit, waited = now, paused // before the timer may fire again
+			timer.Reset(max(more, timedPause))
 		} else if now > 0 {
 			cancel(tool.ErrTimeUp)
 		}
@@ -128,6 +131,25 @@ func (r *Runner) timed(ctx context.Context) (context.Context, func()) {
 		timer.Stop()
 		cancel(nil)
 	}
+}
+
+// waitedNow is how long the run has waited for people by now. It may be called from any
+// goroutine.
+func (r *Runner) waitedNow() time.Duration {
+	w := r.waited.Load()
+	if w == nil {
+		return 0
+	}
+	if w.since.IsZero() {
+		return w.before
+	}
+	return w.before + max(r.c.Now().Sub(w.since), 0)
+}
+
+// waitTime is how long a run has waited for people, and since when it does; zero = it does not.
+type waitTime struct {
+	before time.Duration
+	since  time.Time
 }
 
 // limitNow is the run's limit of time, 0 = none, with changes that are in the log

@@ -108,6 +108,7 @@ type Runner struct {
 	watcher atomic.Pointer[cancelWatcher] // during a model call
 	at      atomic.Uint64                 // State.Seq, for the watcher
 	limit   atomic.Int64                  // Budget.Wall of the run, stored before at
+	waited  atomic.Pointer[waitTime]
 	parked  map[string]bool
 	row     row
 	claim   thread.Claimed
@@ -203,6 +204,9 @@ func (r *Runner) Notify() {
 func (r *Runner) Run(ctx context.Context) (Outcome, error) {
 	r.hookCtx = ctx
 	if err := r.unreadable(ctx, r.hydrate(ctx)); err != nil {
+		return Outcome{}, err
+	}
+	if err := r.closeForms(ctx); err != nil && !errors.Is(err, errReplan) {
 		return Outcome{}, err
 	}
 	for {
@@ -438,18 +442,26 @@ func (r *Runner) apply(e thread.Event) error {
 func (r *Runner) seen() {
 	if r.s.Run != nil {
 		r.limit.Store(int64(r.s.Run.Budget.Wall))
+		w := &waitTime{before: r.s.Run.Waited}
+		if r.s.Run.Ended == nil && r.s.WaitsForPeople() {
+			w.since = r.s.At
+		}
+		r.waited.Store(w)
 	}
 	r.at.Store(r.s.Seq)
 }
 
-// stillWanted drops starts once the run is to be cancelled.
+// stillWanted drops starts once the run is to be cancelled, and decisions about what was
+// decided meanwhile.
 func (r *Runner) stillWanted(events []thread.Event) []thread.Event {
-	if r.s.Run.Cancel == nil {
-		return events
-	}
 	var kept []thread.Event
 	for _, e := range events {
-		if _, start := e.Body.(thread.ToolStarted); !start {
+		_, start := e.Body.(thread.ToolStarted)
+		d, decides := e.Body.(thread.ApprovalDecided)
+		switch {
+		case start && r.s.Run.Cancel != nil:
+		case decides && r.s.Call(d.Call) != nil && r.s.Call(d.Call).Decided != nil:
+		default:
 			kept = append(kept, e)
 		}
 	}

@@ -189,17 +189,28 @@ const (
 	DecisionEdit    = "edit"
 	DecisionReject  = "reject"
 	DecisionRespond = "respond"
+	DecisionDismiss = "dismiss"
 )
 
 // What a person is asked; Approval.Ask.
 const (
 	AskQuestion = "question"
 	AskPlan     = "plan"
+	AskForm     = "form"
 )
+
+// Form is what Approval.Args has with AskForm. From is the operator's name of the program
+// and Warning the server's; what is between them are the program's own words.
+type Form struct {
+	From    string          `json:"from"`
+	Message string          `json:"message"`
+	Schema  json.RawMessage `json:"schema,omitempty"`
+	Warning string          `json:"warning,omitempty"`
+}
 
 // Approval is a tool call that waits for a person.
 type Approval struct {
-	Ask       string          `json:"ask,omitempty" enum:"question,plan" doc:"question: args has the question and perhaps options, respond is the answer; plan: args has the plan and its steps; missing: whether the call may be done"`
+	Ask       string          `json:"ask,omitempty" enum:"question,plan,form" doc:"question: args has the question and perhaps options, respond is the answer; plan: args has the plan and its steps; form: the call runs, and the program that it calls asks: args has from, message, schema of the answer, and perhaps a warning; missing: whether the call may be done"`
 	Run       string          `json:"run"`
 	Thread    string          `json:"thread" doc:"the run's own, or a sub-agent's beneath it"`
 	Agent     string          `json:"agent"`
@@ -208,7 +219,7 @@ type Approval struct {
 	Args      json.RawMessage `json:"args"`
 	ArgsHash  string          `json:"args_hash" doc:"of the arguments; a decision that carries it is about these alone"`
 	Reason    string          `json:"reason,omitempty"`
-	Allowed   []string        `json:"allowed" doc:"approve, edit, reject, respond"`
+	Allowed   []string        `json:"allowed" doc:"approve, edit, reject, respond, dismiss"`
 	AskedAt   time.Time       `json:"asked_at"`
 	ExpiresAt *time.Time      `json:"expires_at,omitempty" doc:"then it is a reject"`
 	Seq       uint64          `json:"seq"`
@@ -223,9 +234,9 @@ type ApprovalList struct {
 type Decide struct {
 	Call     string          `json:"call" minLength:"1" maxLength:"64"`
 	Thread   string          `json:"thread,omitempty" doc:"default the run's own"`
-	Decision string          `json:"decision" enum:"approve,edit,reject,respond"`
+	Decision string          `json:"decision" enum:"approve,edit,reject,respond,dismiss" doc:"dismiss: of a form, which is neither answered nor refused"`
 	Args     json.RawMessage `json:"args,omitempty" doc:"with edit: the arguments that run"`
-	Text     string          `json:"text,omitempty" maxLength:"65536" doc:"with reject: why; with respond: the result that the model sees"`
+	Text     string          `json:"text,omitempty" maxLength:"65536" doc:"with reject: why; with respond: the result that the model sees; of a form, what was filled in, a JSON object, or the value of its only field"`
 	Always   bool            `json:"always,omitempty" doc:"allows the same from now on in this thread"`
 	ArgsHash string          `json:"args_hash,omitempty" maxLength:"64" doc:"of the arguments that were shown; refused if the call has others"`
 }
@@ -434,7 +445,7 @@ type TranscriptCall struct {
 
 // TranscriptApproval is the question about a call, and its answer.
 type TranscriptApproval struct {
-	Ask        string     `json:"ask,omitempty" enum:"question,plan" doc:"missing: whether the call may be done"`
+	Ask        string     `json:"ask,omitempty" enum:"question,plan,form" doc:"missing: whether the call may be done"`
 	Reason     string     `json:"reason,omitempty"`
 	Allowed    []string   `json:"allowed"`
 	AskedAt    time.Time  `json:"asked_at"`

@@ -278,6 +278,7 @@ const (
 	Edit    Decision = "edit"    // run with other arguments
 	Reject  Decision = "reject"  // do not run; the model learns why
 	Respond Decision = "respond" // do not run; the text is the result
+	Dismiss Decision = "dismiss" // of a form: neither answered nor refused
 )
 
 // AskKind is what a person is asked.
@@ -288,6 +289,9 @@ const (
 	AskApproval AskKind = ""         // whether the call may be done
 	AskQuestion AskKind = "question" // something the agent wants to know: Respond is the answer
 	AskPlan     AskKind = "plan"     // whether it may go to work by this plan
+	// AskForm is a question that comes up while a call runs, of the program that it calls:
+	// Respond is what was filled in, as JSON, Reject refuses.
+	AskForm AskKind = "form"
 )
 
 // Decisions are the answers that fit.
@@ -297,11 +301,14 @@ func (k AskKind) Decisions() []Decision {
 		return []Decision{Respond, Reject}
 	case AskPlan:
 		return []Decision{Approve, Edit, Reject}
+	case AskForm:
+		return []Decision{Respond, Reject, Dismiss}
 	}
 	return []Decision{Approve, Edit, Reject, Respond}
 }
 
-// ApprovalAsked holds a call back until a person decided.
+// ApprovalAsked holds a call back until a person decided. One with AskForm is asked by a
+// call that runs, perhaps several times.
 type ApprovalAsked struct {
 	Ask     AskKind    `json:"ask,omitempty"`
 	Call    string     `json:"call"`
@@ -314,6 +321,17 @@ type ApprovalAsked struct {
 	// Writes and Reads are the paths that it touches.
 	Writes []string `json:"writes,omitempty"`
 	Reads  []string `json:"reads,omitempty"`
+	// Form is what a program wants to know, with AskForm.
+	Form *Form `json:"form,omitempty"`
+}
+
+// Form is what a program that a call runs wants a person to fill in. All of it but Warning
+// is the program's: data, and nothing that we say.
+type Form struct {
+	From    string          `json:"from"` // the program, as the operator calls it
+	Message string          `json:"message"`
+	Schema  json.RawMessage `json:"schema,omitempty"` // of the answer, a flat object; missing = an empty one
+	Warning string          `json:"warning,omitempty"`
 }
 
 // ApprovalDecided answers. The first one holds; Check refuses a second.

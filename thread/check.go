@@ -54,6 +54,7 @@ type checkedCall struct {
 	started, completed, asked, decided uint64 // events; 0 = none
 	allowed                            []Decision
 	decision                           Decision
+	form                               bool // what was asked last
 }
 
 // span is the events from … to.
@@ -329,14 +330,30 @@ func (c *Checker) approvalAsked(e Event, b ApprovalAsked) string {
 	switch {
 	case rule != "":
 		return rule
+	case len(b.Allowed) == 0:
+		return "nothing is allowed as an answer"
+	case b.Ask == AskForm:
+		return call.formAsked(e, b)
 	case call.started != 0:
 		return fmt.Sprintf("call %q was started by event %d", b.Call, call.started)
 	case call.asked != 0:
 		return fmt.Sprintf("call %q was asked about by event %d", b.Call, call.asked)
-	case len(b.Allowed) == 0:
-		return "nothing is allowed as an answer"
 	}
 	call.asked, call.allowed = e.Seq, b.Allowed
+	return ""
+}
+
+// formAsked checks a question of a call that runs; it may have several, one after the other.
+func (c *checkedCall) formAsked(e Event, b ApprovalAsked) string {
+	switch {
+	case c.started == 0:
+		return fmt.Sprintf("call %q asks and was never started", b.Call)
+	case c.asked != 0 && c.decided == 0:
+		return fmt.Sprintf("call %q waits for a person", b.Call)
+	case b.Form == nil:
+		return "there is no form"
+	}
+	c.asked, c.decided, c.allowed, c.form = e.Seq, 0, b.Allowed, true
 	return ""
 }
 
@@ -352,7 +369,9 @@ func (c *Checker) approvalDecided(e Event, b ApprovalDecided) string {
 	case !slices.Contains(call.allowed, b.Decision) && (b.By != "expiry" || b.Decision != Reject):
 		return fmt.Sprintf("%q is not allowed as an answer", b.Decision)
 	}
-	call.decided, call.decision = e.Seq, b.Decision
+	if call.decided = e.Seq; !call.form { // the call runs, whatever was said to its form
+		call.decision = b.Decision
+	}
 	return ""
 }
 

@@ -32,6 +32,8 @@ type External struct {
 	Class Class `json:"class"`
 	// Asks: a person is asked before each call unless a rule allows it.
 	Asks bool `json:"asks,omitempty"`
+	// Inquires: a call may put forms before a person, with Request.Ask.
+	Inquires bool `json:"inquires,omitempty"`
 	// Data is what the source needs to call it.
 	Data json.RawMessage `json:"data,omitempty"`
 }
@@ -66,6 +68,14 @@ type Finisher interface {
 	Source
 	// Finish lets go of it. It may be repeated, and is not called when the server dies.
 	Finish(ctx context.Context, p Place, e External, key string)
+}
+
+// Releaser is a Source that keeps something for a thread while a run of it is under way.
+type Releaser interface {
+	Source
+	// Release lets go of it: no run of the thread is under way. It may be repeated, and is not
+	// called when the server dies.
+	Release(tenant string, id thread.ID)
 }
 
 // Started is what tool.started keeps of the call of an External.

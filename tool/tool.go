@@ -109,6 +109,25 @@ type Request struct {
 	// Emit shows output on its way to people who watch; nil = none. It does
 	// not block and keeps nothing: the Result has to have it all.
 	Emit func(text string)
+	// Ask puts a form before a person, and returns what became of it once that is known:
+	// hours later, perhaps. The limits of ctx stand still meanwhile (Pause). One call asks
+	// one thing at a time. nil = this cannot be; see Inquirer. An error: the form cannot be
+	// put, or ctx has ended.
+	Ask func(ctx context.Context, f thread.Form) (FormAnswer, error)
+}
+
+// FormAnswer is what became of a form: Respond with what was filled in, Reject, or Dismiss
+// when it was not decided about.
+type FormAnswer struct {
+	Decision thread.Decision
+	Content  json.RawMessage // an object, with Respond
+}
+
+// Inquirer is a Tool whose calls may Ask while they run. The time of its calls is limited
+// without a deadline.
+type Inquirer interface {
+	Tool
+	Inquires() bool
 }
 
 // Result is what the model reads, and what the log keeps.

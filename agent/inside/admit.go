@@ -186,6 +186,9 @@ func (a *admission) admit(body thread.Body) (thread.Body, error) {
 		if _, err := a.open(b.Call); err != nil {
 			return nil, err
 		}
+		if b.Ask == thread.AskForm || b.Form != nil { // of tools that are not there
+			return nil, refused("a form")
+		}
 		return b, nil
 	case thread.ApprovalDecided:
 		return a.expired(b)

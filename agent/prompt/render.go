@@ -318,12 +318,12 @@ func (b *Builder) resultBlocks(ctx context.Context, c *runs.Call) ([]llm.Block, 
 // result beside other arguments would make no sense to it.
 func changed(c *runs.Call) string {
 	said := ""
-	if d := c.Decided; d != nil && d.Text != "" && (d.Decision == thread.Edit || d.Decision == thread.Approve) {
+	if d := c.Permit(); d != nil && d.Text != "" && (d.Decision == thread.Edit || d.Decision == thread.Approve) {
 		said = " The person says: " + d.Text
 	}
 	args := c.EffectiveArgs()
 	switch {
-	case c.Decided != nil && c.Decided.Decision == thread.Edit:
+	case c.Permit() != nil && c.Permit().Decision == thread.Edit:
 		return "[A person changed this call before it ran. What ran: " + clip.Text(string(args), changedMax) + said + "]\n"
 	case c.Started != nil && c.Started.Args != nil:
 		return "[A hook changed this call before it ran. What ran: " + clip.Text(string(args), changedMax) + said + "]\n"

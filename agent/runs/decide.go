@@ -28,6 +28,13 @@ func (d Decide) Check(c *Call) (thread.ApprovalDecided, error) {
 		if d.Text == "" {
 			return decided, errs.New(errs.Invalid, "respond needs a text")
 		}
+		if c.Asked.Ask == thread.AskForm {
+			answer, err := answerOf(c.Asked.Form, d.Text)
+			if err != nil {
+				return decided, err
+			}
+			decided.Text = string(answer)
+		}
 	}
 	if d.Always && c.Asked.Ask != thread.AskApproval {
 		return decided, errs.New(errs.Invalid, "always is about calls, and this is a %s", c.Asked.Ask)

@@ -158,7 +158,8 @@ type Call struct {
 	AskedSeq  uint64
 	AskedAt   time.Time
 	Decided   *thread.ApprovalDecided
-	ClearedAt uint64 // the event that took its result out of the prompt, 0 = none
+	permit    *thread.ApprovalDecided // what was decided before the call asked by a form
+	ClearedAt uint64                  // the event that took its result out of the prompt, 0 = none
 }
 
 // Args are those that count: what a person or a hook made of them, else the model's.
@@ -166,16 +167,38 @@ func (c *Call) EffectiveArgs() json.RawMessage {
 	switch {
 	case c.Started != nil && c.Started.Args != nil:
 		return c.Started.Args
-	case c.Decided != nil && c.Decided.Decision == thread.Edit:
-		return c.Decided.Args
+	case c.Permit() != nil && c.Permit().Decision == thread.Edit:
+		return c.Permit().Args
 	case c.Asked != nil && c.Asked.Args != nil:
 		return c.Asked.Args
 	}
 	return c.Call.Args
 }
 
-// Waits reports whether the call is held back until a person decided.
+// Permit is what was decided about the call before it began, nil = nothing.
+func (c *Call) Permit() *thread.ApprovalDecided {
+	if c.Asked != nil && c.Asked.Ask == thread.AskForm {
+		return c.permit
+	}
+	return c.Decided
+}
+
+// Waits reports whether the call is held back until a person decided, or asks one while it
+// runs.
 func (c *Call) Waits() bool { return c.Completed == nil && c.Asked != nil && c.Decided == nil }
+
+// AsksForm reports whether a call that runs asks a person.
+func (s *State) AsksForm() bool {
+	return slices.ContainsFunc(s.Open(), func(c *Call) bool { return c.Form() != nil })
+}
+
+// Form is the question of a call that runs which is not answered, nil = there is none.
+func (c *Call) Form() *thread.Form {
+	if !c.Waits() || c.Asked.Ask != thread.AskForm {
+		return nil
+	}
+	return c.Asked.Form
+}
 
 type fileChange struct {
 	seq uint64
@@ -325,7 +348,8 @@ func (s *State) applyCall(e thread.Event) error {
 		if err != nil {
 			return err
 		}
-		c.Asked, c.AskedSeq, c.AskedAt = &b, e.Seq, e.At
+		c.permit = c.Permit()
+		c.Asked, c.AskedSeq, c.AskedAt, c.Decided = &b, e.Seq, e.At, nil
 	case thread.ApprovalDecided:
 		c, err := find(b.Call)
 		if err != nil {

@@ -140,7 +140,7 @@ func (k *Supervisor) decide(ctx context.Context, t threadKey, d runs.Decide) err
 		case !c.Asked.Expires.IsZero() && !k.c.Now().Before(c.Asked.Expires):
 			return nil, errs.New(errs.Conflict, "the time to decide about %s is over", d.Call)
 		}
-		args, err := callArgs(ctx, blobs, s, c) // those of the state may be in a blob
+		args, err := askedOf(ctx, blobs, s, c) // those of the state may be in a blob
 		if err != nil {
 			return nil, err
 		}

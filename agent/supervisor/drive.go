@@ -193,7 +193,7 @@ func (d *driver) load(ctx context.Context) (rest bool, err error) {
 		return false, err
 	}
 	next := s.Next(k.c.Now())
-	if next.Kind == runs.Idle || next.Kind == runs.Wait {
+	if next.Kind == runs.Idle || next.Kind == runs.Wait && !s.AsksForm() { // whose driver is gone
 		if err := k.settle(ctx, e, s, agent.Outcome{Ended: next.Kind == runs.Idle, Expires: next.Expires}); err != nil {
 			return false, err
 		}
@@ -228,6 +228,7 @@ func (k *Supervisor) entryOf(ctx context.Context, t threadKey, s *runs.State) (*
 func (k *Supervisor) settle(ctx context.Context, e *entry, s *runs.State, o agent.Outcome) error {
 	t := threadKey{e.tenant, e.thread}
 	if o.Ended { // first: a record that says that all is over is not looked at again
+		k.release(t)
 		if !e.snapshot().State.Final() {
 			k.ended(t, s)
 		}

@@ -161,7 +161,7 @@ func openApprovals(ctx context.Context, blobs thread.Blobs, id thread.ID, s *run
 		if !c.Waits() {
 			continue
 		}
-		args, err := callArgs(ctx, blobs, s, c)
+		args, err := askedOf(ctx, blobs, s, c)
 		if err != nil {
 			return nil, err
 		}
@@ -182,6 +182,15 @@ func lastWords(ctx context.Context, blobs thread.Blobs, s *runs.State) (string, 
 	}
 	m, err := prompt.Message(ctx, blobs, last)
 	return m.String(), err
+}
+
+// askedOf is what a person is asked about a call that waits: its arguments, or the form
+// that it wants to have filled in while it runs.
+func askedOf(ctx context.Context, blobs thread.Blobs, s *runs.State, c *runs.Call) (json.RawMessage, error) {
+	if form := c.Form(); form != nil {
+		return json.Marshal(form)
+	}
+	return callArgs(ctx, blobs, s, c)
 }
 
 // callArgs returns the arguments of an open call whole.

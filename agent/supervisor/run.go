@@ -41,6 +41,8 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 			switch ev.Body.(type) {
 			case thread.ToolCompleted, thread.Input:
 				k.counted(d.key, s)
+			case thread.ApprovalAsked, thread.ApprovalDecided:
+				k.interrupts(ctx, e, s, ev)
 			}
 		},
 		Plugins: k.c.Plugins,
@@ -78,6 +80,24 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 	d.runner.Store(&r)
 	r.Notify() // what came in since the log was read
 	return r.Run(ctx)
+}
+
+// interrupts writes down that a run waits while a call asks a person, or does not any more.
+// What else it waits for ends its drive, which writes it down.
+func (k *Supervisor) interrupts(ctx context.Context, e *entry, s *runs.State, ev thread.Event) {
+	call := ""
+	switch b := ev.Body.(type) {
+	case thread.ApprovalAsked:
+		call = b.Call
+	case thread.ApprovalDecided:
+		call = b.Call
+	}
+	if c := s.Call(call); c == nil || c.Asked == nil || c.Asked.Ask != thread.AskForm {
+		return
+	}
+	if err := k.save(ctx, e, func(r *runs.Run) { runs.Project(r, s, k.c.Now()) }); err != nil {
+		k.c.Log.Warn("that a run waits could not be written down", "run", e.id, "err", err)
+	}
 }
 
 // stuck ends a run for which there is no model, tool or machine: trying again would

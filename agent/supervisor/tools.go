@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
@@ -186,6 +187,30 @@ func (x *externals) finished(ctx context.Context, done thread.ToolCompleted) fun
 	return nil
 }
 
+// releaseWait is how long the end of a run waits for its sources to let go.
+const releaseWait = 5 * time.Second
+
+// release lets the sources go of what they keep for the runs of a thread.
+func (k *Supervisor) release(t threadKey) {
+	done := make(chan struct{})
+	if !k.spawn(func() {
+		defer close(done)
+		for _, s := range k.c.Sources {
+			if r, is := s.(tool.Releaser); is {
+				r.Release(t.tenant, t.id)
+			}
+		}
+	}) {
+		return // the server goes down, and its sources with it
+	}
+	patience := time.NewTimer(releaseWait)
+	defer patience.Stop()
+	select {
+	case <-done:
+	case <-patience.C:
+	}
+}
+
 // covered reports whether a source answers for a name that is not built in.
 func (k *Supervisor) covered(tenant, name string) bool {
 	return slices.ContainsFunc(k.c.Sources, func(s tool.Source) bool { return s.Covers(tenant, name) })
@@ -229,6 +254,9 @@ func (t external) Why() string {
 	return ""
 }
 
+// Inquires implements tool.Inquirer.
+func (t external) Inquires() bool { return t.e.Inquires }
+
 // Plan implements tool.Planner.
 func (t external) Plan(context.Context, tool.Request) (json.RawMessage, *tool.Result, error) {
 	plan, err := json.Marshal(tool.Started{Boot: t.place.Boot})
@@ -246,4 +274,5 @@ func (t external) Run(ctx context.Context, req tool.Request) (tool.Result, error
 var (
 	_ tool.Planner  = external{}
 	_ tool.Cautious = external{}
+	_ tool.Inquirer = external{}
 )

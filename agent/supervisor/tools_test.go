@@ -383,3 +383,32 @@ func TestSources_tooMany(t *testing.T) {
 		t.Errorf("%d calls", s.called())
 	}
 }
+
+// letting is a shelf that is told when no run of a thread is under way.
+type letting struct {
+	*shelf
+	released chan string
+}
+
+func (l letting) Release(tenant string, id thread.ID) { l.released <- tenant + " " + string(id) }
+
+// When a run is over its sources are told, before the caller can see that it is.
+func TestSources_letGoAtTheEndOfARun(t *testing.T) {
+	l := letting{&shelf{}, make(chan string, 4)}
+	h := newHouse(t)
+	h.sources = []tool.Source{l}
+	k := h.open(func(context.Context, *llm.Request) (*llm.Response, error) { return respond(llm.Text("fine")) })
+	for range 2 {
+		run, err := k.Start(t.Context(), tenant, runs.Start{Input: text("go")})
+		must(t, err)
+		await(t, k, run.ID, over)
+		select {
+		case got := <-l.released:
+			if got != tenant+" "+string(run.Thread) {
+				t.Errorf("released %q", got)
+			}
+		default:
+			t.Error("nothing was released")
+		}
+	}
+}

@@ -68,8 +68,11 @@ type session struct {
 	emits sync.Map // progress token -> func(string)
 	token atomic.Int64
 
+	asks chan struct{} // holds what is in it to ask a person
+
 	mu    sync.Mutex
-	asked []string // what it wanted to ask a person
+	calls []*underWay // the oldest first
+	asked []string    // what it wanted to ask a person, and why no one was asked
 }
 
 // use returns the server, started if need be, and its tools as they are now.
@@ -145,7 +148,7 @@ func (l *live) pause(ctx context.Context) error {
 func (l *live) start(ctx context.Context, p tool.Place) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectMax)
 	defer cancel()
-	s := &session{dead: make(chan struct{}), tools: map[string]*sdk.Tool{}}
+	s := &session{dead: make(chan struct{}), tools: map[string]*sdk.Tool{}, asks: make(chan struct{}, 1)}
 	t, err := l.transport(ctx, p, s)
 	if err != nil {
 		return nil, err
@@ -156,8 +159,10 @@ func (l *live) start(ctx context.Context, p tool.Place) (*session, error) {
 		can.RootsV2 = &sdk.RootCapabilities{} //nolint:staticcheck // servers of the older protocols ask for them
 	}
 	c := sdk.NewClient(&sdk.Implementation{Name: "skete", Version: l.c.version()}, &sdk.ClientOptions{
-		Capabilities:                can,
-		ElicitationHandler:          s.elicit,
+		Capabilities: can,
+		ElicitationHandler: func(ctx context.Context, r *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
+			return s.elicit(ctx, l.name, r)
+		},
 		ProgressNotificationHandler: func(_ context.Context, r *sdk.ProgressNotificationClientRequest) { s.progress(r.Params) },
 		ToolListChangedHandler:      func(context.Context, *sdk.ToolListChangedRequest) { s.stale.Store(true) },
 	})
@@ -283,17 +288,6 @@ func (s *session) watch(emit func(string)) (token string, done func()) {
 	token = "call-" + strconv.FormatInt(s.token.Add(1), 10)
 	s.emits.Store(token, emit)
 	return token, func() { s.emits.Delete(token) }
-}
-
-// elicit answers that no person can be asked while a call runs; what the server wanted to
-// know is told to the model, which can ask.
-func (s *session) elicit(_ context.Context, r *sdk.ElicitRequest) (*sdk.ElicitResult, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.asked) < notesMax {
-		s.asked = append(s.asked, clip.Line(r.Params.Message, noteBytesMax))
-	}
-	return &sdk.ElicitResult{Action: "cancel"}, nil
 }
 
 // questions are those since the last call of it.

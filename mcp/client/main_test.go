@@ -104,7 +104,7 @@ func good() *sdk.Server {
 	})
 	add("ask", nil, func(_ context.Context, r *sdk.CallToolRequest) *sdk.CallToolResult {
 		if a, ok := r.Params.InputResponses["k"].(*sdk.ElicitResult); ok {
-			return text(a.Action)
+			return text(fmt.Sprint(a.Action, " ", a.Content["colour"]))
 		}
 		return &sdk.CallToolResult{InputRequests: sdk.InputRequestMap{"k": &sdk.ElicitParams{Message: "Which colour?", RequestedSchema: json.RawMessage(`{"type":"object","properties":{"colour":{"type":"string"}}}`)}}}
 	})
@@ -129,14 +129,18 @@ func script(what string) {
 		fmt.Fprintf(out, format+"\n", args...)
 		_ = out.Flush()
 	}
+	call := "" // that asks
 	for in.Scan() {
 		var r struct {
 			ID     json.RawMessage `json:"id"`
 			Method string          `json:"method"`
+			Result json.RawMessage `json:"result"`
 		}
 		_ = json.Unmarshal(in.Bytes(), &r)
 		switch {
 		case r.ID == nil:
+		case r.Method == "": // what a person said
+			say(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":%q}]}}`, call, r.Result)
 		case r.Method == "initialize":
 			version := "2025-06-18"
 			if what == "version" {
@@ -148,6 +152,13 @@ func script(what string) {
 			say(`{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":%q,"capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}`, r.ID, version)
 		case r.Method == "tools/list":
 			listing(what, string(r.ID), say)
+		case r.Method == "tools/call" && strings.HasPrefix(what, "elicits"):
+			field, message := "colour", `Which colour?\u001b[2J`
+			if what == "elicits-secret" {
+				field, message = "value", `Which password?\u202e`
+			}
+			call = string(r.ID)
+			say(`{"jsonrpc":"2.0","id":"e1","method":"elicitation/create","params":{"message":"%s","requestedSchema":{"type":"object","properties":{%q:{"type":"string"}}}}}`, message, field)
 		case r.Method == "tools/call":
 			called(what, string(r.ID), say, out)
 		default:

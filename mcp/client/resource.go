@@ -56,7 +56,7 @@ func (s *Source) callResource(ctx context.Context, p tool.Place, name string, re
 	if conf, ok := s.c.Servers[args.Server]; !ok || !conf.mayUse(p.Tenant, p.Agent) {
 		return tool.Fail(tool.CodeArgs, fmt.Sprintf("Error: invalid_arguments: there is no MCP server %q", clip.Line(args.Server, nameBytesMax))), nil
 	}
-	return s.with(ctx, p, args.Server, func(ctx context.Context, _ *live, ses *session) (tool.Result, error) {
+	return s.with(ctx, p, args.Server, strings.TrimPrefix(name, prefix), func(ctx context.Context, _ *live, ses *session) (tool.Result, error) {
 		a := newAnswer(ses.mask())
 		err := error(nil)
 		if name == listName {

@@ -49,9 +49,23 @@ type Config struct {
 	// Roots are the authorities of certificates; nil = the system's.
 	Roots *x509.CertPool
 	// Idle is after what time without a call a server is ended; 0 = ten minutes.
-	Idle    time.Duration
+	Idle time.Duration
+	// Called is told of each call of a server elsewhere; nil = none. It does not block.
+	Called  func(Called)
 	Version string
 	Log     *slog.Logger // nil = none
+}
+
+// Called is a call of a server elsewhere: what there is to tell of it but its arguments and
+// its answer.
+type Called struct {
+	Tenant string
+	Server string
+	Tool   string // of the server, or what was done with its resources
+	Run    thread.RunID
+	Result string // done, failed, or the code of a failure
+	Bytes  int    // of the answer
+	Took   time.Duration
 }
 
 func (c *Config) version() string { return cmp.Or(c.Version, "dev") }
@@ -357,7 +371,7 @@ func (s *Source) Call(ctx context.Context, p tool.Place, e tool.External, req to
 	if !ok || !conf.mayUse(p.Tenant, p.Agent) || !oneOf(conf.Tools, d.Tool) {
 		return tool.Fail(tool.CodeUnknownTool, fmt.Sprintf("Error: unknown_tool: the MCP server %s is not configured for this agent any more.", d.Server)), nil
 	}
-	return s.with(ctx, p, d.Server, func(ctx context.Context, l *live, ses *session) (tool.Result, error) {
+	return s.with(ctx, p, d.Server, d.Tool, func(ctx context.Context, l *live, ses *session) (tool.Result, error) {
 		if r := changed(l.named(ses, d.Tool), d); r != nil {
 			return *r, nil
 		}
@@ -367,6 +381,7 @@ func (s *Source) Call(ctx context.Context, p tool.Place, e tool.External, req to
 			defer done()
 			params.Meta = sdk.Meta{"progressToken": token}
 		}
+		defer ses.begins(ctx, req)()
 		res, err := ses.cs.CallTool(ctx, params)
 		if err != nil {
 			return tool.Result{}, err
@@ -375,7 +390,7 @@ func (s *Source) Call(ctx context.Context, p tool.Place, e tool.External, req to
 		a := newAnswer(ses.mask())
 		r := a.result(res)
 		for _, q := range ses.questions() {
-			a.say("the server wanted to ask a person: %s. No person could be asked during the call", q)
+			a.say("the server wanted to ask a person: %s", q)
 		}
 		r.Blocks = a.blocks
 		return r, nil
@@ -396,14 +411,40 @@ func changed(t *sdk.Tool, d data) *tool.Result {
 }
 
 // with calls f with a server that runs, within its time. What f fails with is for the model.
-func (s *Source) with(ctx context.Context, p tool.Place, name string, f func(context.Context, *live, *session) (tool.Result, error)) (tool.Result, error) {
+func (s *Source) with(ctx context.Context, p tool.Place, name, what string, f func(context.Context, *live, *session) (tool.Result, error)) (r tool.Result, err error) {
+	if s.c.Called != nil && s.c.Servers[name].URL != "" {
+		begun := time.Now()
+		defer func() { s.c.Called(called(p, name, what, r, err, time.Since(begun))) }()
+	}
+	return s.try(ctx, p, name, f)
+}
+
+// called is what there is to tell of a call.
+func called(p tool.Place, server, what string, r tool.Result, err error, took time.Duration) Called {
+	c := Called{Tenant: p.Tenant, Server: server, Tool: clip.Line(what, toolNameMax), Run: p.Run, Result: "done", Took: took}
+	switch {
+	case err != nil:
+		c.Result = tool.CodeInterrupted
+	case r.Failed:
+		c.Result = cmp.Or(r.Code, "failed")
+	}
+	for _, b := range r.Blocks {
+		c.Bytes += len(b.Text)
+		if b.Media != nil {
+			c.Bytes += len(b.Media.Data)
+		}
+	}
+	return c
+}
+
+func (s *Source) try(ctx context.Context, p tool.Place, name string, f func(context.Context, *live, *session) (tool.Result, error)) (tool.Result, error) {
 	l, done, err := s.hold(p, name)
 	if err != nil {
 		return tool.Fail("", fmt.Sprintf("Error: the MCP server %s cannot be used: %s", name, errs.Public(err))), nil
 	}
 	defer done()
 	timeout := l.conf.timeout()
-	limited, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
+	limited, cancel := tool.WithTimeLimit(ctx, timeout, errTimeout)
 	defer cancel()
 	for try := 0; ; try++ {
 		ses, err := l.use(limited, p)

@@ -273,7 +273,7 @@ func TestSource_questionsAreToldToTheModel(t *testing.T) {
 	m := newMachine(t)
 	s := source(t, client.Config{Servers: map[string]client.Server{"good": m.server("good")}})
 	tools, _ := found(t, s, m.place)
-	if got := call(t, s, m.place, tools["mcp__good__ask"], `{}`); got != "cancel[the server wanted to ask a person: Which colour?. No person could be asked during the call]" {
+	if got := call(t, s, m.place, tools["mcp__good__ask"], `{}`); got != "cancel <nil>[the server wanted to ask a person: Which colour?. No person could be asked during the call]" {
 		t.Error(got)
 	}
 	if got := call(t, s, m.place, tools["mcp__good__roots"], `{}`); got != "file://"+m.Workdir {

@@ -53,7 +53,7 @@ func external(server string, conf Server, t *sdk.Tool) (tool.External, error) {
 	about := cleanText(cmp.Or(t.Description, t.Title), descriptionBytesMax)
 	class, asks := conf.effect(t.Annotations)
 	return tool.External{
-		Source: Name, Class: class, Asks: asks, Data: d,
+		Source: Name, Class: class, Asks: asks, Inquires: true, Data: d,
 		Spec: llm.ToolSpec{Name: toolName(server, t.Name), Description: about, Schema: schema},
 	}, nil
 }

@@ -268,9 +268,9 @@ func (f *Fold) toolCompleted(e thread.Event, b thread.ToolCompleted) {
 	c.Status, c.Code, c.Exit, c.TookMS = "done", b.Code, b.Exit, b.Took.Milliseconds()
 	c.Bytes, c.Head = OutputBytes(b), clip.Text(text, headBytesMax)
 	switch {
-	case c.Approval != nil && c.Approval.Decision == string(thread.Reject):
+	case c.Approval != nil && c.Approval.Ask != api.AskForm && c.Approval.Decision == string(thread.Reject):
 		c.Status = "rejected" // it did not run
-	case c.Approval != nil && c.Approval.Decision == string(thread.Respond):
+	case c.Approval != nil && c.Approval.Ask != api.AskForm && c.Approval.Decision == string(thread.Respond):
 		c.Status = "answered" // nor did this
 	case b.Failed:
 		c.Status = "failed"
@@ -322,6 +322,9 @@ func (f *Fold) decided(e thread.Event, b thread.ApprovalDecided) {
 	a := *c.Approval
 	a.Decision, a.By, a.Text, a.DecidedSeq = string(b.Decision), b.By, clip.Text(b.Text, headBytesMax), e.Seq
 	c.Approval, c.Status = &a, statusPending
+	if a.Ask == api.AskForm { // of a call that runs
+		c.Status = statusRunning
+	}
 	if b.Decision == thread.Edit {
 		c.Args = Summary(c.Tool, b.Args)
 	}

@@ -19,10 +19,11 @@ import (
 func (a commands) answer() *cobra.Command {
 	var call, thread string
 	cmd := &cobra.Command{
-		Use: "answer RUN [TEXT]", Short: "Answer a question that an agent asks",
+		Use: "answer RUN [TEXT]", Short: "Answer what an agent, or a program that it calls, asks",
 		Long: `Answer the question that a run waits for. TEXT may be the number of one of the
-options. Without TEXT the question is shown, and on a terminal the answer is read.
-To give none: skete approve RUN CALL --reject WHY.`,
+options. To a form, TEXT is a JSON object, or the value of its only field.
+Without TEXT the question is shown, and on a terminal the answer is read. To give
+none: skete approve RUN CALL --reject WHY.`,
 		Example: "  skete answer last\n  skete answer RUN 2\n  skete answer RUN 'SQLite, but keep the schema portable'",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,7 +60,7 @@ func (a commands) question(ctx context.Context, r *client.Run, call, thread stri
 	}
 	var questions []api.Approval
 	for _, p := range open {
-		if p.Ask == api.AskQuestion {
+		if p.Ask == api.AskQuestion || p.Ask == api.AskForm {
 			questions = append(questions, p)
 		}
 	}

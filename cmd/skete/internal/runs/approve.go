@@ -22,7 +22,7 @@ import (
 // approveFlags say what is decided.
 type approveFlags struct {
 	edit, reject, respond string
-	always, all           bool
+	dismiss, always, all  bool
 	thread                string
 }
 
@@ -31,14 +31,16 @@ func (a commands) approve() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "approve [RUN [CALL]]", Short: "Decide about tool calls that wait",
 		Long: `Decide about a tool call that waits for a person: approve it, or with a flag
-change its arguments, reject it, or answer in its place. Without CALL the only
-one that waits is meant; on a terminal a list is shown to choose from. Without
-RUN everything that waits is listed.`,
+change its arguments, reject it, or answer in its place. A form that a program
+asks for while a call runs is filled in with --respond. Without CALL the only one
+that waits is meant; on a terminal a list is shown to choose from. Without RUN
+everything that waits is listed.`,
 		Example: `  skete approve                      # list what waits
   skete approve RUN                  # the only one
   skete approve RUN CALL --edit '{"command":"make -n"}'
   skete approve RUN CALL --reject 'not on a Friday'
   skete approve RUN CALL --respond 'the answer is 42'
+  skete approve RUN CALL --respond '{"name":"Ada"}'   # of a form
   skete approve RUN --all
   skete approve RUN CALL --always    # and the same from now on`,
 		Args: cobra.MaximumNArgs(2),
@@ -64,7 +66,8 @@ RUN everything that waits is listed.`,
 	fs := cmd.Flags()
 	fs.StringVar(&f.edit, "edit", "", "run it with these arguments, a JSON object")
 	fs.StringVar(&f.reject, "reject", "", "do not run it; the agent learns why")
-	fs.StringVar(&f.respond, "respond", "", "do not run it; this text is its result")
+	fs.StringVar(&f.respond, "respond", "", "do not run it; this text is its result. Of a form: what is filled in, JSON, or the value of its only field")
+	fs.BoolVar(&f.dismiss, "dismiss", false, "of a form: neither fill it in nor refuse")
 	fs.BoolVar(&f.always, "always", false, "approve the same from now on in this thread")
 	fs.BoolVar(&f.all, "all", false, "decide about all that wait in the run")
 	fs.StringVar(&f.thread, "thread", "", "of this sub-agent's thread, when two calls have the same id")
@@ -76,14 +79,14 @@ RUN everything that waits is listed.`,
 func (f *approveFlags) decision(cmd *cobra.Command) (api.Decide, error) {
 	d := api.Decide{Decision: api.DecisionApprove, Always: f.always, Thread: f.thread}
 	ways := 0
-	for flag, decision := range map[string]string{"edit": api.DecisionEdit, "reject": api.DecisionReject, "respond": api.DecisionRespond} {
+	for flag, decision := range map[string]string{"edit": api.DecisionEdit, "reject": api.DecisionReject, "respond": api.DecisionRespond, "dismiss": api.DecisionDismiss} {
 		if cmd.Flags().Changed(flag) {
 			d.Decision = decision
 			ways++
 		}
 	}
 	if ways > 1 || ways == 1 && f.always {
-		return d, usage("one of --edit, --reject, --respond and --always")
+		return d, usage("one of --edit, --reject, --respond, --dismiss and --always")
 	}
 	switch d.Decision {
 	case api.DecisionEdit:
@@ -141,6 +144,8 @@ func askVerb(ask string) string {
 		return "asks"
 	case api.AskPlan:
 		return "plans"
+	case api.AskForm:
+		return "runs, and it is asked"
 	}
 	return "would do"
 }
@@ -184,7 +189,7 @@ func (a commands) decideOn(ctx context.Context, r *client.Run, f *approveFlags, 
 	var list []api.Decide
 	var tools []string
 	for _, p := range chosen {
-		if p.Ask == api.AskQuestion && d.Decision == api.DecisionApprove {
+		if (p.Ask == api.AskQuestion || p.Ask == api.AskForm) && d.Decision == api.DecisionApprove {
 			if f.all {
 				a.Note("%s asks a question: `skete answer %s TEXT`", app.Cell(p.Call), p.Run)
 				continue

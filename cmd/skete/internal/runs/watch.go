@@ -325,6 +325,8 @@ func (w *runWatcher) byPolicy(ctx context.Context) error {
 		w.asked[key] = true
 		d := api.Decide{Call: ask.Call, Thread: ask.Thread, Decision: api.DecisionApprove}
 		switch {
+		case ask.Kind == api.AskForm:
+			d.Decision = api.DecisionDismiss
 		case ask.Kind == api.AskQuestion:
 			d.Decision, d.Text = api.DecisionReject, "There is no person to ask: decide for yourself, and say what you assumed."
 		case w.opts.Policy == "none":
@@ -370,7 +372,7 @@ func (w *runWatcher) checkWaits(ctx context.Context) error {
 func (w *runWatcher) waits() string {
 	for _, ask := range w.story.Asks() {
 		switch ask.Kind {
-		case api.AskQuestion:
+		case api.AskQuestion, api.AskForm:
 			return fmt.Sprintf("the run waits for an answer: `skete answer %s TEXT` gives it", w.run.ID)
 		case api.AskPlan:
 			return fmt.Sprintf("the run waits for its plan to be accepted: `skete approve %s` does, with --reject TEXT it is made anew", w.run.ID)

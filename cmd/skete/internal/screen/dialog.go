@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/skete-dev/skete/api"
@@ -120,10 +122,10 @@ func (d *Dialog) decide(k Key, a Ask) Action {
 		return Action{Decide: &api.Decide{Call: a.Call, Thread: a.Thread, Decision: api.DecisionRespond, Text: options[k-'1'], ArgsHash: thread.ArgsHash(a.Args)}}
 	}
 	decision := map[Key]string{
-		'a': api.DecisionApprove, 'A': api.DecisionApprove, 'e': api.DecisionEdit, 'r': api.DecisionReject, 't': api.DecisionRespond,
+		'a': api.DecisionApprove, 'A': api.DecisionApprove, 'e': api.DecisionEdit, 'r': api.DecisionReject, 't': api.DecisionRespond, 'D': api.DecisionDismiss,
 	}[k]
 	switch {
-	case decision == "":
+	case decision == "" || decision == api.DecisionDismiss && a.Kind != api.AskForm:
 		return Action{}
 	case !a.Allows(decision):
 		d.note = decision + " is not allowed for this call"
@@ -135,6 +137,8 @@ func (d *Dialog) decide(k Key, a Ask) Action {
 			return Action{}
 		}
 		return Action{Decide: &api.Decide{Call: a.Call, Thread: a.Thread, Decision: decision, Always: k == 'A' && a.Kind == "", ArgsHash: thread.ArgsHash(args)}}
+	case decision == api.DecisionDismiss:
+		return Action{Decide: &api.Decide{Call: a.Call, Thread: a.Thread, Decision: decision, ArgsHash: thread.ArgsHash(a.Args)}}
 	case decision == api.DecisionEdit:
 		return Action{Edit: &a}
 	}
@@ -259,6 +263,8 @@ func (a Ask) words() words {
 	switch a.Kind {
 	case api.AskQuestion:
 		return words{"the agent asks", "no answer, because", "answer"}
+	case api.AskForm:
+		return words{"a program asks, which is none of skete", "refused, because", "the answer, JSON or the value of the only field"}
 	case api.AskPlan:
 		return words{"the agent wants to go to work by this plan", "what to change about the plan", ""}
 	}
@@ -274,6 +280,8 @@ func (a Ask) keys() string {
 			list = append([]string{fmt.Sprintf("1 to %d choose", n)}, list...)
 		}
 		return strings.Join(list, " · ")
+	case api.AskForm:
+		return "t type an answer · v view · r refuse · D dismiss"
 	case api.AskPlan:
 		return "a accept · v view · e edit · r say what to change"
 	}
@@ -341,6 +349,8 @@ func (a Ask) lines(args json.RawMessage) []string {
 		for i, o := range q.Options {
 			add(fmt.Sprintf("%d  %s", i+1, o))
 		}
+	case a.Kind == api.AskForm:
+		return formLines(args)
 	case a.Kind == api.AskPlan && q.Plan != "":
 		add(q.Plan)
 		for i, step := range q.Steps {
@@ -348,6 +358,35 @@ func (a Ask) lines(args json.RawMessage) []string {
 		}
 	default:
 		return ArgLines(args)
+	}
+	return lines
+}
+
+// formLines show what a program asks. Its words are marked as such.
+func formLines(args json.RawMessage) (lines []string) {
+	var f api.Form
+	if json.Unmarshal(args, &f) != nil {
+		return ArgLines(args)
+	}
+	add := func(text string) { lines = append(lines, strings.Split(Exact(text), "\n")...) }
+	add(f.From + " asks, in its own words:")
+	for line := range strings.SplitSeq(Exact(f.Message), "\n") {
+		lines = append(lines, "  > "+line)
+	}
+	var s struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+		Required   []string                   `json:"required"`
+	}
+	_ = json.Unmarshal(f.Schema, &s) // of one that cannot be read no field is shown
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		needed := ""
+		if slices.Contains(s.Required, name) {
+			needed = ", needed"
+		}
+		add(fmt.Sprintf("  %s%s: %s", name, needed, s.Properties[name]))
+	}
+	if f.Warning != "" {
+		add("! " + f.Warning)
 	}
 	return lines
 }

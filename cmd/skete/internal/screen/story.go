@@ -402,18 +402,30 @@ func todoBlocks(todos []thread.Todo, indent int) []Block {
 func (s *Story) asked(id string, br *branch, b thread.ApprovalAsked) []Block {
 	c := br.call(b.Call, b.Tool)
 	ask := Ask{
-		Kind: string(b.Ask), Thread: id, Agent: br.agent, Call: b.Call, Tool: Clean(b.Tool), Args: c.args, Reason: Clean(b.Reason), Allowed: transcript.Decisions(b.Allowed), Expires: b.Expires,
+		Kind: string(b.Ask), Thread: id, Agent: br.agent, Call: b.Call, Tool: Clean(b.Tool), Args: askedArgs(c.args, b), Reason: Clean(b.Reason), Allowed: transcript.Decisions(b.Allowed), Expires: b.Expires,
 	}
 	s.asks = append(s.asks, ask)
 	who := ""
 	if id != "" {
 		who = br.agent + " asks: "
 	}
-	waits := map[string]string{api.AskQuestion: "waits for an answer"}[ask.Kind]
+	waits := map[string]string{api.AskQuestion: "waits for an answer", api.AskForm: "waits for an answer"}[ask.Kind]
 	if waits == "" {
 		waits = "waits for approval"
 	}
 	return append([]Block{{Mark: "?", Style: Yellow, Text: who + ask.Tool, Note: join(": ", waits, ask.Reason), One: true, Indent: 2}}, askedLines(ask)...)
+}
+
+// askedArgs is what a person is asked: about the arguments of a call, or a form.
+func askedArgs(args json.RawMessage, b thread.ApprovalAsked) json.RawMessage {
+	if b.Form == nil {
+		return args
+	}
+	form, err := json.Marshal(b.Form)
+	if err != nil {
+		return nil
+	}
+	return form
 }
 
 // askedLines are what a call would do, or as much of it as fits a transcript.
@@ -431,15 +443,16 @@ func (s *Story) answerAsk(id, call string) {
 }
 
 func (s *Story) decided(id string, br *branch, b thread.ApprovalDecided) []Block {
+	form := slices.ContainsFunc(s.asks, func(a Ask) bool { return a.Thread == id && a.Call == b.Call && a.Kind == api.AskForm })
 	s.answerAsk(id, b.Call)
 	c := br.call(b.Call, "")
 	words := map[thread.Decision]string{
-		thread.Approve: "approved", thread.Edit: "approved with other arguments", thread.Reject: "rejected", thread.Respond: "answered",
+		thread.Approve: "approved", thread.Edit: "approved with other arguments", thread.Reject: "rejected", thread.Respond: "answered", thread.Dismiss: "dismissed",
 	}
 	if b.Decision == thread.Edit {
 		c.args = b.Args
 	}
-	c.answered = b.Decision == thread.Respond
+	c.answered = b.Decision == thread.Respond && !form // else the call goes on
 	text := join(": ", join(" ", words[b.Decision], "by", Clean(b.By)), Clean(b.Text))
 	return []Block{{Mark: "→", Style: Dim, Text: text, Note: c.title(), One: true, Indent: 2}}
 }

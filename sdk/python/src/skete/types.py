@@ -62,14 +62,15 @@ class ApplyPlan(TypedDict):
 
 class Approval(TypedDict):
     agent: str
-    # approve, edit, reject, respond
+    # approve, edit, reject, respond, dismiss
     allowed: list[str]
     args: Any
     # of the arguments; a decision that carries it is about these alone
     args_hash: str
     # question: args has the question and perhaps options, respond is the answer; plan: args has the plan and its
-    # steps; missing: whether the call may be done
-    ask: NotRequired[Literal["question", "plan"]]
+    # steps; form: the call runs, and the program that it calls asks: args has from, message, schema of the answer,
+    # and perhaps a warning; missing: whether the call may be done
+    ask: NotRequired[Literal["question", "plan", "form"]]
     asked_at: str
     call: str
     # then it is a reject
@@ -375,8 +376,10 @@ class Decide(TypedDict):
     # of the arguments that were shown; refused if the call has others
     args_hash: NotRequired[str]
     call: str
-    decision: Literal["approve", "edit", "reject", "respond"]
-    # with reject: why; with respond: the result that the model sees
+    # dismiss: of a form, which is neither answered nor refused
+    decision: Literal["approve", "edit", "reject", "respond", "dismiss"]
+    # with reject: why; with respond: the result that the model sees; of a form, what was filled in, a JSON object, or
+    # the value of its only field
     text: NotRequired[str]
     # default the run's own
     thread: NotRequired[str]
@@ -1945,7 +1948,7 @@ class Transcript(TypedDict):
 class TranscriptApproval(TypedDict):
     allowed: list[str]
     # missing: whether the call may be done
-    ask: NotRequired[Literal["question", "plan"]]
+    ask: NotRequired[Literal["question", "plan", "form"]]
     asked_at: str
     asked_seq: int
     by: NotRequired[str]
