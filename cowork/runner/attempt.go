@@ -244,9 +244,13 @@ func (a *attempt) gather(ctx context.Context, run runs.Run, o *outcome) error {
 
 // result is what the run answered, as JSON: by its schema, else its last words.
 func (a *attempt) result(ctx context.Context, run runs.Run) (json.RawMessage, error) {
+	var last thread.ModelCompleted
 	for e, err := range a.d.log.Load(ctx, run.Thread, run.First) {
 		if err != nil {
 			return nil, err
+		}
+		if b, is := e.Body.(thread.ModelCompleted); is {
+			last = b
 		}
 		b, is := e.Body.(thread.RunEnded)
 		if !is || e.Run != run.ID {
@@ -259,7 +263,11 @@ func (a *attempt) result(ctx context.Context, run runs.Run) (json.RawMessage, er
 				return nil, err
 			}
 		case len(result) == 0:
-			result, _ = json.Marshal(b.Text) // of a string
+			text, err := a.words(ctx, last, b.Text)
+			if err != nil {
+				return nil, err
+			}
+			result, _ = json.Marshal(text) // of a string
 		}
 		if len(result) > resultBytesMax {
 			return nil, errs.New(errs.Limit, "the result has %d bytes, at most %d", len(result), resultBytesMax).WithHint("let it leave a file: artifacts")
@@ -270,4 +278,23 @@ func (a *attempt) result(ctx context.Context, run runs.Run) (json.RawMessage, er
 		return result, nil
 	}
 	return nil, errs.New(errs.Corrupt, "the end of %s is not in its log", run.ID)
+}
+
+// words are the last ones of a run, whole: its end has the beginning of them.
+func (a *attempt) words(ctx context.Context, last thread.ModelCompleted, beginning string) (string, error) {
+	m := last.Message
+	if last.Blob != "" {
+		content, err := a.d.blobs.Get(ctx, last.Blob)
+		if err == nil {
+			m = llm.Message{}
+			err = json.Unmarshal(content, &m)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	if whole := m.String(); len(whole) > len(beginning) {
+		return whole, nil
+	}
+	return beginning, nil
 }
