@@ -58,8 +58,9 @@ type NodeStarted struct {
 	// Input are the values that it is given, by names.
 	Input     json.RawMessage `json:"input,omitempty"`
 	InputBlob string          `json:"input_blob,omitempty"`
-	// Files are put where it works.
-	Files []Artifact `json:"files,omitempty"`
+	// Files are put where it works; a blob, as JSON, if they are too many for an event.
+	Files     []Artifact `json:"files,omitempty"`
+	FilesBlob string     `json:"files_blob,omitempty"`
 	// Budget is what it may use. Deadline is when it is stopped, zero = never.
 	Budget   Budget    `json:"budget,omitzero"`
 	Deadline time.Time `json:"deadline,omitzero"`
