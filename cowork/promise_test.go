@@ -551,17 +551,26 @@ nodes:
 // What works while others use up all there is is stopped if more would have to begin, and the
 // workflow says that it was its limits.
 func TestLimits_sayWhyTheyEndTheWorkflow(t *testing.T) {
-	p := began(t, `topology: graph
+	const two = `topology: graph
 limits: {steps: 10}
 start: [a, b]
 nodes:
   - {name: a, agent: x, task: t}
   - {name: b, agent: x, task: t}
-  - {name: c, agent: x, task: t}
-edges: [{from: a, to: c}]
-`, nil)
+`
+	all := thread.NodeEnded{State: thread.RunSucceeded, Result: json.RawMessage(`1`), Spent: thread.Spent{Steps: 10}}
+	p := began(t, two, nil) // nothing more has to begin
 	p.begin()
-	p.end("a", thread.NodeEnded{State: thread.RunSucceeded, Result: json.RawMessage(`1`), Spent: thread.Spent{Steps: 10}})
+	p.end("a", all)
+	if todo := p.s.Next(p.now); todo.Stop {
+		t.Errorf("what works is stopped: %+v", todo)
+	}
+	if end := p.through(yes); end.State != thread.RunSucceeded {
+		t.Errorf("what worked already may go on: %+v", end)
+	}
+	p = began(t, two+"  - {name: c, agent: x, task: t}\nedges: [{from: a, to: c}]\n", nil)
+	p.begin()
+	p.end("a", all)
 	if todo := p.s.Next(p.now); !todo.Stop || len(todo.Running) != 1 || todo.End != nil {
 		t.Fatalf("%+v", todo)
 	}
