@@ -76,6 +76,7 @@ type NodeEnded struct {
 	Text       string          `json:"text,omitempty"` // for people: what went wrong
 	Result     json.RawMessage `json:"result,omitempty"`
 	ResultBlob string          `json:"result_blob,omitempty"`
+	Model      string          `json:"model,omitempty"` // that answered last
 	Spent      Spent           `json:"spent,omitzero"`
 	Artifacts  []Artifact      `json:"artifacts,omitempty"`
 	// Conflicts are files of the shared machine that another attempt wrote differently at the

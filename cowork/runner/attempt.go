@@ -219,6 +219,7 @@ func (a *attempt) awaited(ctx context.Context, run runs.Run) (runs.Run, error) {
 func (a *attempt) gather(ctx context.Context, run runs.Run, o *outcome) error {
 	e := &o.ended
 	e.Run, e.Thread, e.State, e.Reason, e.Text = run.ID, run.Thread, run.State, run.Reason, run.Text
+	e.Model = run.Model
 	e.Spent = thread.Spent{Steps: run.Steps + run.Below, Usage: run.Usage, CostUSD: run.CostUSD}
 	if why := a.stopping(); why != "" && run.State != thread.RunSucceeded {
 		e.State, e.Reason = stateOf(why), why

@@ -311,7 +311,7 @@ nodes:
 	// Who is active: those whose end is not in the log, and each has a run.
 	active := map[string]bool{}
 	for _, a := range s.state(t, run.ID).Attempts {
-		if _, is := s.NodeRun(t.Context(), tenant, run.ID, a.Attempt); is && a.Ended == nil {
+		if now, is := s.NodeRun(t.Context(), tenant, run.ID, a.Attempt); is && a.Ended == nil && now.Run != "" && now.Sandbox != "" {
 			active[cowork.Label(a.Attempt)] = true
 		}
 	}
@@ -340,7 +340,7 @@ nodes:
 		t.Errorf("left are %q, shared is %s", got, st.Machine)
 	}
 	again, err := s.Cancel(t.Context(), tenant, run.ID, "bert", "again")
-	if err != nil || again.Text != "enough" {
+	if err != nil || again.Text != "enough" || s.state(t, run.ID).Seq != st.Seq {
 		t.Errorf("a second time: %+v, %v", again, err)
 	}
 	if _, err := s.Answer(t.Context(), tenant, run.ID, "top", "approve", "", ""); !errs.Is(err, errs.NotFound) {
@@ -546,7 +546,9 @@ func TestDefinition_versions(t *testing.T) {
 		return d
 	}
 	one := put("ONE")
-	if again := put("ONE"); len(again.Versions) != 1 || again.Versions[0] != one.Versions[0] || one.Versions[0].File != "flow.yaml" || one.Versions[0].By != "anna" {
+	again, err := s.Put(t.Context(), tenant, "other.yaml", text("ONE"), "bert")
+	must(t, err)
+	if len(again.Versions) != 1 || again.Versions[0] != one.Versions[0] || one.Versions[0].File != "flow.yaml" || one.Versions[0].By != "anna" {
 		t.Errorf("the same text: %+v", again)
 	}
 	run, err := s.Start(t.Context(), tenant, runner.Start{Name: "flow"})
