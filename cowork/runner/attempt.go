@@ -12,7 +12,6 @@ import (
 	"github.com/skete-dev/skete/cowork"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/clip"
-	"github.com/skete-dev/skete/internal/sleep"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -89,6 +88,7 @@ func (a *attempt) key() string { return cowork.Key(a.d.run.ID.Thread(), a.of.Att
 
 // started returns the attempt's run, which is begun unless it was; none: it is to end before.
 func (a *attempt) started(ctx context.Context, o *outcome) (runs.Run, error) {
+	stopped := a.stopped
 	for wait := retryFirst; ; wait = min(2*wait, retryMax) {
 		run, err := a.d.r.c.Runs.Keyed(ctx, a.d.run.Tenant, a.key())
 		if errs.Is(err, errs.NotFound) {
@@ -104,8 +104,12 @@ func (a *attempt) started(ctx context.Context, o *outcome) (runs.Run, error) {
 			return run, err
 		}
 		a.d.r.c.Log.Warn("a node of a workflow could not be started; it will be tried again", "run", a.d.run.ID, "node", cowork.Label(a.of.Attempt), "err", err)
-		if err := sleep.For(ctx, wait); err != nil {
-			return run, err
+		select {
+		case <-ctx.Done():
+			return run, ctx.Err()
+		case <-stopped: // it is looked once more whether there is a run to end
+			stopped = nil
+		case <-time.After(wait):
 		}
 	}
 }

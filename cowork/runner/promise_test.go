@@ -491,6 +491,35 @@ nodes:
 	})
 }
 
+// What cannot be started just now is tried again less and less often; a cancel and a time-out
+// do not wait for that.
+func TestTimes_endWhatCannotBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse(t, writers)
+		h.rooms = newRooms()
+		h.rooms.away = true
+		s := h.open()
+		late := s.run(t, "topology: sequential\nnodes:\n  - {name: a, inline: {}, task: t, timeout: 40s}\n", nil)
+		run := s.run(t, "topology: sequential\nnodes:\n  - {name: a, inline: {}, task: t}\n", nil)
+		<-time.After(41 * time.Second)
+		synctest.Wait()
+		if got, err := s.Get(t.Context(), tenant, late.ID); err != nil || got.State != thread.RunFailed || !strings.Contains(got.Text, "a failed (timeout)") {
+			t.Errorf("%+v, %v", got, err)
+		}
+		_, err := s.Cancel(t.Context(), tenant, run.ID, "anna", "enough")
+		must(t, err)
+		<-time.After(time.Second)
+		synctest.Wait()
+		if got, err := s.Get(t.Context(), tenant, run.ID); err != nil || got.State != thread.RunCancelled {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if all := s.all(t); len(all) != 0 {
+			t.Errorf("begun were %+v", all)
+		}
+		s.close()
+	})
+}
+
 // Several people answer at once: one of them has chosen, and the others are told.
 func TestHuman_oneAnswerCounts(t *testing.T) {
 	h := newHouse(t, writers)

@@ -52,6 +52,7 @@ type rooms struct {
 	seed  map[string][]byte            // in each that is made
 	specs map[string]map[string]any
 	most  int // at once; 0 = any
+	away  bool
 	stops []string
 	// full, if set, says whether a file still fits.
 	full func(id, path string) bool
@@ -94,6 +95,9 @@ func (r *rooms) Make(_ context.Context, _, key string, spec map[string]any) (str
 	defer r.mu.Unlock()
 	if id := r.byKey[key]; id != "" {
 		return id, nil
+	}
+	if r.away {
+		return "", errs.New(errs.Unavailable, "no machine can be made just now")
 	}
 	if r.most > 0 && len(r.files) >= r.most {
 		return "", errs.New(errs.Limit, "the tenant has %d sandboxes, at most %d", len(r.files), r.most)
