@@ -105,6 +105,9 @@ type WorkflowNode struct {
 	Text      string     `json:"text,omitempty"`
 	Run       string     `json:"run,omitempty"`
 	Thread    string     `json:"thread,omitempty"`
+	Agent     string     `json:"agent,omitempty" doc:"who did it: an agent of the server, or inline"`
+	Model     string     `json:"model,omitempty"`
+	Sandbox   string     `json:"sandbox,omitempty" doc:"where it worked; one that was made for it is removed at its end"`
 	StartedAt time.Time  `json:"started_at"`
 	EndedAt   *time.Time `json:"ended_at,omitempty"`
 	Steps     int        `json:"steps,omitempty"`

@@ -104,8 +104,14 @@ func (s *State) ending(now time.Time) *thread.WorkflowEnded {
 		return &thread.WorkflowEnded{State: thread.RunCancelled, Reason: ReasonCancelled, Text: s.Cancel.Reason}
 	case s.broken != nil:
 		return s.broken
-	case s.Workflow.Limits.Wall > 0 && s.Elapsed(now) >= s.Workflow.Limits.Wall:
-		return &thread.WorkflowEnded{State: thread.RunTimedOut, Reason: ReasonWall, Text: "the workflow took longer than " + s.Workflow.Limits.Wall.String()}
+	}
+	return s.wall(now)
+}
+
+// wall is how the workflow ends because its time is over; nil: it is not.
+func (s *State) wall(now time.Time) *thread.WorkflowEnded {
+	if wall := s.Workflow.Limits.Wall; wall > 0 && s.Elapsed(now) >= wall {
+		return &thread.WorkflowEnded{State: thread.RunTimedOut, Reason: ReasonWall, Text: "the workflow took longer than " + wall.String()}
 	}
 	return nil
 }

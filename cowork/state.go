@@ -59,6 +59,7 @@ type Attempt struct {
 type node struct {
 	*Vertex
 	at        int
+	in, out   []int  // places of the edges that lead to it, and from it
 	iteration int    // how often it was begun
 	status    string // "" = not decided
 	begun     bool
@@ -123,6 +124,10 @@ func NewState(w Workflow) *State {
 		v := &w.Graph.Vertices[i]
 		s.index[v.Name] = i
 		s.nodes = append(s.nodes, &node{Vertex: v, at: i})
+	}
+	for i, e := range w.Graph.Edges {
+		from, to := s.nodes[s.index[e.From]], s.nodes[s.index[e.To]]
+		from.out, to.in = append(from.out, i), append(to.in, i)
 	}
 	s.edges = make([]edgeState, len(w.Graph.Edges))
 	s.loops = make([]int, len(w.Graph.Loops))
@@ -227,6 +232,7 @@ func (s *State) nodeEnded(b thread.NodeEnded, at time.Time) error {
 	}
 	a.Ended, a.EndedAt = &b, at
 	s.Spent = s.Spent.Add(b.Spent)
+	s.overrun(b, at)
 	if b.Thread != "" {
 		n.thread = b.Thread
 	}
@@ -247,6 +253,19 @@ func (s *State) nodeEnded(b thread.NodeEnded, at time.Time) error {
 		i.status = Failed
 	}
 	return nil
+}
+
+// overrun finds out whether the attempt ended because the workflow's limits were reached: then
+// the workflow ends by those, and not by a node that failed.
+func (s *State) overrun(b thread.NodeEnded, at time.Time) {
+	if s.stopping() {
+		return
+	}
+	if wall := s.wall(at); wall != nil {
+		s.broken = wall
+	} else if b.State == thread.RunCancelled && b.Reason == ReasonCancelled {
+		s.broken = s.used()
+	}
 }
 
 func (s *State) nodeAnswered(b thread.NodeAnswered, at time.Time) error {
@@ -323,19 +342,15 @@ func (s *State) settle(n *node) bool {
 // reach begins a vertex, or skips it, when all edges that lead to it are decided. It
 // reports whether they are.
 func (s *State) reach(n *node) bool {
-	edges, works := 0, false
-	for i, e := range s.Workflow.Graph.Edges {
-		if e.To != n.Name {
-			continue
-		}
-		edges++
+	works := len(n.in) == 0
+	for _, i := range n.in {
 		if s.edges[i] == undecided {
 			return false
 		}
 		works = works || s.edges[i] == taken
 	}
 	n.iteration++
-	if edges > 0 && !works {
+	if !works {
 		n.status, n.result, n.items, n.last = Skipped, nil, nil, nil
 		return true
 	}
@@ -409,7 +424,7 @@ func (s *State) fail(n *node, reason, text string) {
 		s.abort(reason, n.Name+": "+text)
 		return
 	}
-	n.status, n.result = Failed, nil
+	n.status, n.result, n.last = Failed, nil, nil
 }
 
 func (s *State) abort(reason, text string) {
@@ -431,12 +446,9 @@ func (s *State) leave(n *node) bool {
 		}
 	}
 	n.left = true
-	for i, e := range s.Workflow.Graph.Edges {
-		if e.From != n.Name {
-			continue
-		}
+	for _, i := range n.out {
 		s.edges[i] = notTaken
-		if n.status != Skipped && (e.When == nil || s.holds(e.When)) {
+		if n.status != Skipped && s.holds(s.Workflow.Graph.Edges[i].When) {
 			s.edges[i] = taken
 		}
 	}
@@ -467,10 +479,8 @@ func (s *State) again(l *Loop, self int) {
 	for _, name := range l.Body {
 		n := s.nodes[s.index[name]]
 		n.status, n.begun, n.left, n.items = "", false, false, nil
-		for i, e := range s.Workflow.Graph.Edges {
-			if e.From == name {
-				s.edges[i] = undecided
-			}
+		for _, i := range n.out {
+			s.edges[i] = undecided
 		}
 	}
 	for i, within := range s.Workflow.Graph.Loops {

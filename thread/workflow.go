@@ -58,8 +58,9 @@ type NodeStarted struct {
 	// Input are the values that it is given, by names.
 	Input     json.RawMessage `json:"input,omitempty"`
 	InputBlob string          `json:"input_blob,omitempty"`
-	// Files are put where it works.
-	Files []Artifact `json:"files,omitempty"`
+	// Files are put where it works; a blob, as JSON, if they are too many for an event.
+	Files     []Artifact `json:"files,omitempty"`
+	FilesBlob string     `json:"files_blob,omitempty"`
 	// Budget is what it may use. Deadline is when it is stopped, zero = never.
 	Budget   Budget    `json:"budget,omitzero"`
 	Deadline time.Time `json:"deadline,omitzero"`
@@ -75,6 +76,7 @@ type NodeEnded struct {
 	Text       string          `json:"text,omitempty"` // for people: what went wrong
 	Result     json.RawMessage `json:"result,omitempty"`
 	ResultBlob string          `json:"result_blob,omitempty"`
+	Model      string          `json:"model,omitempty"` // that answered last
 	Spent      Spent           `json:"spent,omitzero"`
 	Artifacts  []Artifact      `json:"artifacts,omitempty"`
 	// Conflicts are files of the shared machine that another attempt wrote differently at the

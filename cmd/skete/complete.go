@@ -27,6 +27,10 @@ func (a program) completions(cmd *cobra.Command) {
 	switch path {
 	case "template show", "template rm", "template export":
 		cmd.ValidArgsFunction = a.complete(offerTemplates)
+	case "workflow show", "workflow cancel", "workflow answer":
+		cmd.ValidArgsFunction = a.complete(offerWorkflowRuns)
+	case "workflow get", "workflow rm":
+		cmd.ValidArgsFunction = a.complete(offerWorkflows)
 	case "agent show":
 		cmd.ValidArgsFunction = a.complete(offerAgents)
 	case "service start", "service stop", "service restart", "service remove", "service logs":
@@ -98,6 +102,30 @@ func offerTemplates(ctx context.Context, c *client.Client, _ []string) ([]cobra.
 func offerAgents(ctx context.Context, c *client.Client, _ []string) ([]cobra.Completion, error) {
 	list, err := c.Agents(ctx)
 	return words(list, func(g api.Agent) cobra.Completion { return word(g.Name, g.Description) }), err
+}
+
+// workflowRunsOffered bounds what is looked for.
+const workflowRunsOffered = 50
+
+func offerWorkflowRuns(ctx context.Context, c *client.Client, args []string) (found []cobra.Completion, err error) {
+	if len(args) > 0 {
+		return nil, nil
+	}
+	for run, err := range c.WorkflowRuns(ctx) {
+		if err != nil || len(found) == workflowRunsOffered {
+			return found, err
+		}
+		found = append(found, word(run.ID, run.State+" "+run.Workflow))
+	}
+	return found, nil
+}
+
+func offerWorkflows(ctx context.Context, c *client.Client, args []string) ([]cobra.Completion, error) {
+	if len(args) > 0 {
+		return nil, nil
+	}
+	list, err := c.Workflows(ctx)
+	return words(list, func(w api.Workflow) cobra.Completion { return word(w.Name, "") }), err
 }
 
 func offerModels(ctx context.Context, c *client.Client, _ []string) ([]cobra.Completion, error) {

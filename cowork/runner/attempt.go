@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/skete-dev/skete/cowork"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/clip"
-	"github.com/skete-dev/skete/internal/sleep"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 )
@@ -103,6 +103,7 @@ func (a *attempt) key() string { return cowork.Key(a.d.run.ID.Thread(), a.of.Att
 
 // started returns the attempt's run, which is begun unless it was; none: it is to end before.
 func (a *attempt) started(ctx context.Context, o *outcome) (runs.Run, error) {
+	stopped := a.stopped
 	for wait := retryFirst; ; wait = min(2*wait, retryMax) {
 		run, err := a.begun(ctx)
 		if errs.Is(err, errs.NotFound) {
@@ -118,8 +119,12 @@ func (a *attempt) started(ctx context.Context, o *outcome) (runs.Run, error) {
 			return run, err
 		}
 		a.d.r.c.Log.Warn("a node of a workflow could not be started; it will be tried again", "run", a.d.run.ID, "node", cowork.Label(a.of.Attempt), "err", err)
-		if err := sleep.For(ctx, wait); err != nil {
-			return run, err
+		select {
+		case <-ctx.Done():
+			return run, ctx.Err()
+		case <-stopped: // it is looked once more whether there is a run to end
+			stopped = nil
+		case <-time.After(wait):
 		}
 	}
 }
@@ -242,6 +247,7 @@ func (a *attempt) awaited(ctx context.Context, run runs.Run) (runs.Run, error) {
 func (a *attempt) gather(ctx context.Context, run runs.Run, o *outcome) error {
 	e := &o.ended
 	e.Run, e.Thread, e.State, e.Reason, e.Text = run.ID, run.Thread, run.State, run.Reason, run.Text
+	e.Model = run.Model
 	e.Spent = thread.Spent{Steps: run.Steps + run.Below, Usage: run.Usage, CostUSD: run.CostUSD}
 	if why := a.stopping(); why != "" && run.State != thread.RunSucceeded {
 		e.State, e.Reason = stateOf(why), why
@@ -278,7 +284,11 @@ func (a *attempt) result(ctx context.Context, run runs.Run) (json.RawMessage, er
 			return nil, err
 		}
 	case len(result) == 0:
-		result, _ = json.Marshal(end.Text) // of a string
+		text, err := a.words(ctx, run, end.Text)
+		if err != nil {
+			return nil, err
+		}
+		result, _ = json.Marshal(text) // of a string
 	}
 	if len(result) > resultBytesMax {
 		return nil, errs.New(errs.Limit, "the result has %d bytes, at most %d", len(result), resultBytesMax).WithHint("let it leave a file: artifacts")
@@ -303,4 +313,36 @@ func (a *attempt) endOf(ctx context.Context, run runs.Run) (*thread.RunEnded, er
 		}
 	}
 	return nil, errs.New(errs.Corrupt, "the end of %s is not in its log", run.ID)
+}
+
+// words are the last ones of a run, whole: its end has the beginning of them, which ends with
+// an ellipsis where it was cut.
+func (a *attempt) words(ctx context.Context, run runs.Run, beginning string) (string, error) {
+	if !strings.HasSuffix(beginning, "…") {
+		return beginning, nil
+	}
+	var last thread.ModelCompleted
+	for e, err := range a.d.log.Load(ctx, run.Thread, run.First) {
+		if err != nil {
+			return "", err
+		}
+		if b, is := e.Body.(thread.ModelCompleted); is && e.Run == run.ID {
+			last = b
+		}
+	}
+	m := last.Message
+	if last.Blob != "" {
+		content, err := a.d.blobs.Get(ctx, last.Blob)
+		if err == nil {
+			m = llm.Message{}
+			err = json.Unmarshal(content, &m)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	if whole := m.String(); len(whole) > len(beginning) {
+		return whole, nil
+	}
+	return beginning, nil
 }

@@ -54,10 +54,16 @@ func (r *Runner) State(ctx context.Context, tenant string, id ID) (Run, *cowork.
 	return run, s, err
 }
 
+// Working is what an attempt works with that is under way.
+type Working struct {
+	Run            thread.RunID
+	Model, Sandbox string
+}
+
 // NodeRun returns the run of an attempt that is under way; false: there is none yet.
-func (r *Runner) NodeRun(ctx context.Context, tenant string, id ID, a thread.Attempt) (thread.RunID, bool) {
+func (r *Runner) NodeRun(ctx context.Context, tenant string, id ID, a thread.Attempt) (Working, bool) {
 	run, err := r.c.Runs.Get(ctx, tenant, runOf(tenant, id, a))
-	return run.ID, err == nil
+	return Working{run.ID, run.Model, run.Sandbox}, err == nil
 }
 
 func (r *Runner) logOf(ctx context.Context, tenant string) (thread.Log, thread.Blobs, error) {

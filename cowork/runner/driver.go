@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/cowork"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/thread"
@@ -274,7 +275,14 @@ func (d *driver) outcome(ctx context.Context, o *outcome) error {
 	v := d.s.Vertex(o.ended.Attempt)
 	if v.Sandbox == cowork.SandboxFork && d.s.Machine != "" {
 		if err := d.merge(ctx, o); err != nil {
-			return err
+			if errs.Temporary(err) || ctx.Err() != nil {
+				return err
+			}
+			// The disk is full, or the machine is gone: the attempt fails, and what works beside it
+			// is not left behind.
+			e := &o.ended
+			e.State, e.Reason, e.Text = thread.RunFailed, cowork.ReasonArtifact, runs.Explain(err)
+			e.Result, e.Artifacts, e.Conflicts = nil, nil, nil
 		}
 	}
 	return d.take(ctx, o.ended, true, func() {
@@ -317,8 +325,12 @@ func (d *driver) settle(ctx context.Context) error {
 	return d.r.over(ctx, d.run.Tenant, d.run.ID, e.State, e.Reason, e.Text, d.s.EndedAt)
 }
 
-// inlineMax is how much of a value stands in an event; what is longer is a blob.
-const inlineMax = 4 << 10
+// inlineMax is how much of a value stands in an event, and filesInline how many files, whose
+// paths have up to 1 KiB; what is more is a blob.
+const (
+	inlineMax   = 4 << 10
+	filesInline = 16
+)
 
 // room reports whether another event may be taken before all are written.
 func (d *driver) room() bool {
@@ -421,6 +433,11 @@ func (d *driver) small(ctx context.Context, b thread.Body) (_ thread.Body, err e
 			b.InputBlob, err = d.blobs.Put(ctx, b.Input)
 			b.Input = nil
 		}
+		if err == nil && len(b.Files) > filesInline {
+			files, _ := json.Marshal(b.Files) // of texts and numbers
+			b.FilesBlob, err = d.blobs.Put(ctx, files)
+			b.Files = nil
+		}
 		return b, err
 	case thread.NodeEnded:
 		if len(b.Result) > inlineMax {
@@ -457,7 +474,12 @@ func whole(ctx context.Context, blobs thread.Blobs, e thread.Event) (thread.Even
 		err = fill(&b.Result, b.ResultBlob)
 		e.Body = b
 	case thread.NodeStarted:
-		err = fill(&b.Input, b.InputBlob)
+		if err = fill(&b.Input, b.InputBlob); err == nil && b.FilesBlob != "" && b.Files == nil {
+			var files json.RawMessage
+			if err = fill(&files, b.FilesBlob); err == nil {
+				err = json.Unmarshal(files, &b.Files)
+			}
+		}
 		e.Body = b
 	case thread.NodeEnded:
 		err = fill(&b.Result, b.ResultBlob)

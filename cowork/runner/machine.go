@@ -170,7 +170,7 @@ func (d *driver) merge(ctx context.Context, o *outcome) error {
 			continue
 		}
 		if _, err := files.Write(ctx, path.Join(dir, f.Path), o.files[i], ""); err != nil {
-			return errs.Wrap(errs.Of(err), err, "%s could not be put into the workflow's machine", f.Path)
+			return errs.Wrap(errs.Of(err), err, "%s could not be put into the workflow's machine: %s", f.Path, errs.Public(err))
 		}
 	}
 	return nil

@@ -25,6 +25,7 @@ import (
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
+	"github.com/skete-dev/skete/tool/kit"
 )
 
 const tenant = "acme"
@@ -48,6 +49,10 @@ func (m model) Stream(ctx context.Context, req *llm.Request) iter.Seq2[llm.Delta
 			yield(llm.Delta{}, err)
 			return
 		}
+		if r, err := said(text); r != nil || err != nil {
+			yield(llm.Delta{Kind: llm.DeltaDone, Response: r}, err)
+			return
+		}
 		r := &llm.Response{Message: llm.Assistant(llm.Text(text)), Stop: llm.StopEnd, Usage: llm.Usage{Input: 1, Output: 1}}
 		yield(llm.Delta{Kind: llm.DeltaDone, Response: r}, nil)
 	}
@@ -56,10 +61,15 @@ func (m model) Stream(ctx context.Context, req *llm.Request) iter.Seq2[llm.Delta
 // Open implements supervisor.Models.
 func (m model) Open(context.Context, string) (llm.Model, error) { return m, nil }
 
+// isResults reports whether a message answers calls of tools.
+func isResults(m llm.Message) bool {
+	return slices.ContainsFunc(m.Blocks, func(b llm.Block) bool { return b.Kind == llm.KindResult })
+}
+
 // lastTask is the newest message of the user.
 func lastTask(req *llm.Request) string {
 	for _, m := range slices.Backward(req.Messages) {
-		if m.Role == llm.RoleUser {
+		if m.Role == llm.RoleUser && !isResults(m) {
 			return m.String()
 		}
 	}
@@ -86,6 +96,7 @@ type house struct {
 	flows   *kvtest.Memory
 	dir     string
 	model   model
+	rooms   *rooms // nil = there are no machines
 
 	writes atomic.Int64 // of workflows' logs
 	dieAt  int64        // after this write the server is dead; 0 = it lives
@@ -159,7 +170,7 @@ func (h *house) open() server {
 	h.t.Helper()
 	h.writes.Store(0)
 	var r atomic.Pointer[runner.Runner]
-	k, err := supervisor.Open(h.t.Context(), supervisor.Config{
+	c := supervisor.Config{
 		Threads: h.threads, Records: h.records, Models: h.model, Definitions: agents{}, Tools: &tool.Registry{}, Node: "n",
 		Patience: llm.RetryPolicy{Wait: time.Millisecond, Attempts: 2},
 		Ended: func(run runs.Run, end *thread.RunEnded) {
@@ -167,9 +178,15 @@ func (h *house) open() server {
 				r.RunEnded(run, end)
 			}
 		},
-	})
+	}
+	rc := runner.Config{Threads: h.seen(), Records: h.flows, Node: "n", Dir: h.dir}
+	if h.rooms != nil {
+		c.Machines, c.Tools, rc.Machines = h.rooms, kit.New(), h.rooms
+	}
+	k, err := supervisor.Open(h.t.Context(), c)
 	must(h.t, err)
-	made, err := runner.Open(h.t.Context(), runner.Config{Threads: h.seen(), Records: h.flows, Runs: k, Node: "n", Dir: h.dir})
+	rc.Runs = k
+	made, err := runner.Open(h.t.Context(), rc)
 	must(h.t, err)
 	r.Store(made)
 	s := server{made, k}

@@ -190,6 +190,7 @@ func (r *Runner) mayStart(ctx context.Context, tenant string, w cowork.Workflow,
 		p.Model, p.Tools = d.Model, append(p.Tools, d.Tools...)
 	}
 	if start.Spec["none"] == true {
+		p.Sandbox = "none"
 		if len(v.Artifacts) > 0 {
 			return errs.New(errs.Invalid, "it is to leave files, and has no machine")
 		}

@@ -38,7 +38,7 @@ type Workflows interface {
 	State(ctx context.Context, tenant string, id runner.ID) (runner.Run, *cowork.State, error)
 	// Wait returns when the log has an event behind seq, or ctx ends.
 	Wait(ctx context.Context, tenant string, id runner.ID, seq uint64) error
-	NodeRun(ctx context.Context, tenant string, id runner.ID, a thread.Attempt) (thread.RunID, bool)
+	NodeRun(ctx context.Context, tenant string, id runner.ID, a thread.Attempt) (runner.Working, bool)
 	Cancel(ctx context.Context, tenant string, id runner.ID, by, reason string) (runner.Run, error)
 	Answer(ctx context.Context, tenant string, id runner.ID, node, choice, text, by string) (runner.Run, error)
 }
@@ -317,9 +317,9 @@ func (s *service) get(ctx context.Context, in *getIn) (*runOut, error) {
 	if err != nil {
 		return nil, err
 	}
-	running := func(a *cowork.Attempt) string {
-		id, _ := w.NodeRun(ctx, tenant, run.ID, a.Attempt)
-		return string(id)
+	running := func(a *cowork.Attempt) runner.Working {
+		now, _ := w.NodeRun(ctx, tenant, run.ID, a.Attempt)
+		return now
 	}
 	return &runOut{wholeView(run, st, running)}, nil
 }
@@ -364,7 +364,7 @@ func runView(r runner.Run) api.WorkflowRun {
 	return v
 }
 
-func wholeView(r runner.Run, s *cowork.State, running func(*cowork.Attempt) string) api.WorkflowRun {
+func wholeView(r runner.Run, s *cowork.State, running func(*cowork.Attempt) runner.Working) api.WorkflowRun {
 	v := runView(r)
 	v.Seq, v.Sandbox = s.Seq, s.Machine
 	v.Steps, v.Tokens, v.CostUSD = s.Spent.Steps, s.Spent.Usage.Total(), s.Spent.CostUSD
@@ -382,20 +382,31 @@ func wholeView(r runner.Run, s *cowork.State, running func(*cowork.Attempt) stri
 	return v
 }
 
-func nodeView(s *cowork.State, a *cowork.Attempt, running func(*cowork.Attempt) string) api.WorkflowNode {
+// inline is what an agent is called that is of a workflow alone.
+const inline = "inline"
+
+func nodeView(s *cowork.State, a *cowork.Attempt, running func(*cowork.Attempt) runner.Working) api.WorkflowNode {
 	v := api.WorkflowNode{
 		Node: a.Node, Label: cowork.Label(a.Attempt), Iteration: a.Iteration, Item: a.Item, Attempt: a.Number, State: string(thread.RunRunning), StartedAt: a.At,
 		Thread: string(a.Thread),
 	}
-	if h := s.Vertex(a.Attempt).Human; h != nil {
+	of := s.Vertex(a.Attempt)
+	if h := of.Human; h != nil {
 		v.State, v.Ask, v.Choices = "waiting", h.Ask, h.All()
+	} else {
+		v.Agent = cmp.Or(of.Agent, inline)
 	}
 	e := a.Ended
 	if e == nil {
-		if v.Ask == "" {
-			v.Run = running(a)
+		if of.Human == nil {
+			now := running(a)
+			v.Run, v.Model, v.Sandbox = string(now.Run), now.Model, now.Sandbox
 		}
 		return v
+	}
+	v.Model, v.Sandbox = e.Model, e.Machine
+	if of.Sandbox != cowork.SandboxOwn && v.Sandbox == "" && e.Run != "" && s.Workflow.Machine["none"] != true {
+		v.Sandbox = s.Machine
 	}
 	v.State, v.Reason, v.Text, v.Run, v.EndedAt = string(e.State), e.Reason, e.Text, string(e.Run), &a.EndedAt
 	v.Thread = cmp.Or(string(e.Thread), v.Thread)

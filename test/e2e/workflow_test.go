@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -192,51 +194,30 @@ func TestWorkflow_killedInItsNodes(t *testing.T) {
 	}
 }
 
+// sample is a file of examples/workflows.
+func sample(name string) string { return "../../examples/workflows/" + name + ".yaml" }
+
 // Three levels, five agents: both workers of the builder and a tester, which works in a fork
 // of the machine, is cancelled once and tried again.
-const webAppFlow = `
-name: web-app
-topology: hierarchical
-input: {type: object, properties: {wish: {type: string}}, required: [wish]}
-limits: {tokens: 5000000, wall: 1h}
-nodes:
-  - name: lead
-    inline: {instructions: ROLE=lead}
-    task: Have built what is wished for.
-    input: {wish: {input: wish}}
-    workers: [builder, tester]
-    result: {type: object, properties: {start: {type: string}}, required: [start]}
-  - {name: builder, description: Builds., inline: {instructions: ROLE=builder}, workers: [backend, frontend]}
-  - {name: backend, description: Writes the server., inline: {instructions: ROLE=backend}}
-  - {name: frontend, description: Writes the pages., inline: {instructions: ROLE=frontend}}
-  - name: tester
-    description: Tries the application.
-    inline: {instructions: ROLE=tester}
-    sandbox: fork
-    artifacts: [report.md]
-    retries: {max: 1, wait: 1s}
-    result: {type: object, properties: {passed: {type: boolean}}, required: [passed]}
-`
-
 const webAppModel = `
 scenes:
-  - {system: ROLE=lead, user: round 1 of, replies: [{text: '{"done": false, "delegate": {"builder": ["a page that says hello"]}}'}]}
-  - {system: ROLE=lead, user: round 2 of, replies: [{text: '{"done": false, "delegate": {"tester": ["try it"]}}'}]}
-  - {system: ROLE=lead, user: '"passed":true', replies: [{text: '{"done": true, "answer": {"start": "python3 server.py"}}'}]}
-  - {system: ROLE=builder, user: round 1 of, replies: [{text: '{"done": false, "delegate": {"backend": ["server.py"], "frontend": ["index.html"]}}'}]}
-  - {system: ROLE=builder, user: served, replies: [{text: '{"done": true, "answer": "built"}'}]}
-  - system: ROLE=backend
+  - {system: You lead the building, user: round 1 of, replies: [{text: '{"done": false, "delegate": {"builder": ["a page that says hello"]}}'}]}
+  - {system: You lead the building, user: round 2 of, replies: [{text: '{"done": false, "delegate": {"tester": ["try it"]}}'}]}
+  - {system: You lead the building, user: '"passed":true', replies: [{text: '{"done": true, "answer": {"summary": "It says hello.", "start": "python3 server.py"}}'}]}
+  - {system: You decide how the two sides, user: round 1 of, replies: [{text: '{"done": false, "delegate": {"backend": ["server.py"], "frontend": ["index.html"]}}'}]}
+  - {system: You decide how the two sides, user: served, replies: [{text: '{"done": true, "answer": "built"}'}]}
+  - system: You write servers
     replies:
       - calls: [{name: execute, args: {command: "printf 'import http.server\nhttp.server.test(http.server.SimpleHTTPRequestHandler, port=8123, bind=\"127.0.0.1\")\n' > server.py"}}]
       - text: served
-  - system: ROLE=frontend
+  - system: You write pages
     replies:
       - calls: [{name: execute, args: {command: "echo '<h1>hello</h1>' > index.html"}}]
       - text: drawn
-  - system: ROLE=tester
+  - system: You try applications
     replies:
       - calls: [{name: execute, args: {command: "test -f go-on || sleep 300; python3 server.py >/dev/null 2>&1 & for i in 1 2 3 4 5 6 7 8 9; do sleep 0.5; python3 -c \"import urllib.request as u; print(u.urlopen('http://127.0.0.1:8123/').read().decode())\" > report.md 2>/dev/null && break; done; kill %1; echo x > left-behind; grep -c hello report.md"}}]
-      - text: '{"passed": true}'
+      - text: '{"passed": true, "failures": []}'
 else: {text: lost}
 `
 
@@ -245,7 +226,13 @@ func TestWorkflow_hierarchyBuildsAWebApp(t *testing.T) {
 	w := newWorld(t, "--providers", "gvisor")
 	w.withModel(webAppModel, nil)
 	w.start()
-	id := w.must("workflow", "run", w.flowFile(webAppFlow), "--input", "wish=a page that says hello")
+	flow := sample("web-app")
+	if _, err := exec.LookPath("node"); err != nil { // which machines have of the host
+		text, err := os.ReadFile(flow)
+		w.ok(err)
+		flow = w.flowFile(strings.Replace(string(text), "language: node, ", "", 1))
+	}
+	id := w.must("workflow", "run", flow, "--input", "wish=a page that says hello")
 	run := w.reaches(id, "the tester works", func(run api.WorkflowRun) bool {
 		return slices.ContainsFunc(run.Nodes, func(n api.WorkflowNode) bool { return n.Label == "tester#2" && n.Run != "" })
 	})
@@ -356,15 +343,15 @@ func TestWorkflow_securityAudit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "--providers", "gvisor")
 	w.withModel(auditModel, nil)
-	const sample = "../../examples/workflows/security-audit.yaml"
+	audit := sample("security-audit")
 	script := filepath.Join(t.TempDir(), "script.py")
 	w.ok(os.WriteFile(script, []byte("import os, pickle\nos.system('ls ' + input())\npickle.loads(open('x', 'rb').read())\n"), 0o600))
 	w.start()
-	if _, code := w.cli("workflow", "run", sample, "--input", script); code != 2 {
+	if _, code := w.cli("workflow", "run", audit, "--input", script); code != 2 {
 		t.Errorf("without the tool: status %d", code)
 	}
 	w.ok(os.CopyFS(filepath.Join(w.home, "tools", "run_static_analysis"), os.DirFS("../../examples/tools/run_static_analysis")))
-	id := w.must("workflow", "run", sample, "--input", script)
+	id := w.must("workflow", "run", audit, "--input", script)
 	for _, label := range []string{"auditor", "lead#2"} {
 		w.reaches(id, label+" began", began(label))
 		w.kill()
@@ -396,4 +383,104 @@ func TestWorkflow_securityAudit(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+const samplesModel = `
+scenes:
+  - system: You find sources
+    replies:
+      - calls: [{name: execute, args: {command: "echo 'Snails are slow.' > notes.md"}}]
+      - text: '{"facts": ["Snails are slow."]}'
+  - system: You write plainly
+    replies:
+      - calls: [{name: execute, args: {command: "cat .blackboard/research/notes.md >> article.md"}}]
+      - text: Written.
+  - system: You review texts
+    replies:
+      - calls: [{name: grep, args: {pattern: slow, path: /workspace/.blackboard/write, output_mode: content}}]
+      - when: {result: "2:"}
+        text: '{"verdict": "accept", "remarks": []}'
+      - text: '{"verdict": "revise", "remarks": ["Say it twice."]}'
+  - user: '"good-one"'
+    replies:
+      - calls: [{name: execute, args: {command: "ls; echo fetched > feed.xml"}}]
+      - text: '{"entries": ["one"]}'
+  - {user: '"good-two"', replies: [{text: '{"entries": ["two"]}'}]}
+  - user: Choose what matters
+    replies:
+      - when: {user: '[{"entries":["one"]},null,{"entries":["two"]}]'}
+        text: '{"chosen": ["one", "two"], "urgent": true, "score": 0.9}'
+      - text: '{"chosen": [], "urgent": false, "score": 0}'
+  - {user: Write a short text, replies: [{text: It burns.}]}
+  - user: Write the digest
+    replies:
+      - when: {user: It burns.}
+        text: The digest.
+      - text: nothing
+  - user: Propose the simplest way
+    replies:
+      - calls: [{name: execute, args: {command: "ls opinion.txt || echo simple > opinion.txt"}}]
+      - text: by foot
+  - user: Propose the fastest way
+    replies:
+      - calls: [{name: execute, args: {command: "ls opinion.txt || echo fast > opinion.txt"}}]
+      - text: by air
+  - user: Weigh the opinions
+    replies:
+      - calls: [{name: execute, args: {command: "test -e opinion.txt || echo nothing came back"}}]
+      - when: {result: nothing came back}
+        text: by foot, then by air
+      - text: their files came back
+else: {text: lost}
+`
+
+// The samples that no other test runs, all at once on one server: a text that is reviewed
+// twice and a person, a list of which one element fails, and opinions in forks of which
+// nothing comes back.
+func TestWorkflow_samples(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "--providers", "gvisor")
+	w.withModel(samplesModel, nil)
+	w.start()
+	article := w.must("workflow", "run", sample("article"), "--input", "subject=snails", "--input", "words=100")
+	news := w.must("workflow", "run", sample("news"), "--input", `{"feeds": ["good-one", "broken", "good-two"]}`)
+	opinions := w.must("workflow", "run", sample("opinions"), "--input", "question=How do I get there?")
+
+	w.reaches(article, "a person is asked", under("publish", "waiting"))
+	w.must("workflow", "answer", article, "publish", "keep back")
+	for _, c := range []struct{ id, nodes, result string }{
+		{
+			article, "research succeeded, write succeeded, review succeeded, write#2 succeeded, review#2 succeeded, publish succeeded",
+			`"decision":"keep back"`,
+		},
+		{news, "fetch succeeded, fetch[1] failed, fetch[2] succeeded, choose succeeded, alarm succeeded, digest succeeded", `{"digest":"The digest."}`},
+		{opinions, "simple succeeded, fast succeeded, careful succeeded, weigh succeeded", `{"weigh":"by foot, then by air"}`},
+	} {
+		run := w.reaches(c.id, "the end", isOver)
+		var nodes []string
+		for _, n := range run.Nodes {
+			nodes = append(nodes, n.Label+" "+n.State)
+		}
+		if got := strings.Join(nodes, ", "); got != c.nodes || run.State != "succeeded" || !strings.Contains(compact(t, run.Result), c.result) {
+			t.Errorf("%s: %s %s\n%s\nwant %s\n%s", run.Workflow, run.State, run.Text, got, c.nodes, run.Result)
+		}
+	}
+	shared := map[string]bool{}
+	for _, id := range []string{article, news, opinions} {
+		shared[w.flow(id).Sandbox] = true
+	}
+	for _, sb := range w.live() {
+		if !shared[sb.ID] || sb.State != "stopped" {
+			t.Errorf("the machine %s is left, %s", sb.ID, sb.State)
+		}
+	}
+}
+
+func compact(t *testing.T, raw json.RawMessage) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Compact(&b, raw); err != nil {
+		t.Fatalf("%v: %s", err, raw)
+	}
+	return b.String()
 }

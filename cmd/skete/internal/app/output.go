@@ -312,3 +312,24 @@ func (a *App) Terminal() (*os.File, bool) {
 
 // HasKeyboard reports whether stdin is a terminal.
 func (a *App) HasKeyboard() bool { return a.In != nil && term.IsTerminal(int(a.In.Fd())) }
+
+// Checked tells what was found out about each of a list of files: by say, or as JSON, which is
+// shown. It exits with 1 if one of them is not ok.
+func Checked[T any](a *App, list []T, shown any, ok func(T) bool, say func(T)) error {
+	bad := false
+	for _, v := range list {
+		bad = bad || !ok(v)
+		if !a.JSON {
+			say(v)
+		}
+	}
+	if a.JSON {
+		if err := PrintJSON(a.Out, shown); err != nil {
+			return err
+		}
+	}
+	if bad {
+		return Exit(1)
+	}
+	return nil
+}

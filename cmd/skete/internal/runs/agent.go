@@ -208,22 +208,7 @@ func folderValidated(ctx context.Context, c *client.Client, all map[string]api.A
 }
 
 func (a commands) validated(names []string, all map[string]api.AgentValidated) error {
-	bad := false
-	for _, name := range names {
-		bad = bad || !all[name].OK
-		if !a.JSON {
-			a.sayValidated(name, all[name])
-		}
-	}
-	if a.JSON {
-		if err := app.PrintJSON(a.Out, all); err != nil {
-			return err
-		}
-	}
-	if bad {
-		return app.Exit(1)
-	}
-	return nil
+	return app.Checked(a.App, names, all, func(name string) bool { return all[name].OK }, func(name string) { a.sayValidated(name, all[name]) })
 }
 
 func (a commands) sayValidated(name string, v api.AgentValidated) {

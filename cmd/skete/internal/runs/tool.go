@@ -70,28 +70,14 @@ too. No server is asked. The status is 1 if anything is wrong.`,
 
 // tools prints what is known of tools; strict: one that is broken is an error.
 func (a commands) tools(all []toolView, strict bool) error {
-	broken := false
-	for _, v := range all {
-		broken = broken || !v.OK
-		if a.JSON {
-			continue
-		}
+	return app.Checked(a.App, all, all, func(v toolView) bool { return v.OK || !strict }, func(v toolView) {
 		for _, p := range v.Problems {
 			fmt.Fprintf(a.Out, "error: %s\n", screen.Clean(p))
 		}
 		if v.OK && !a.Quiet {
 			fmt.Fprintf(a.Out, "%s: the tool %s\n", app.Cell(v.File), v.Name)
 		}
-	}
-	if a.JSON {
-		if err := app.PrintJSON(a.Out, all); err != nil {
-			return err
-		}
-	}
-	if broken && strict {
-		return app.Exit(1)
-	}
-	return nil
+	})
 }
 
 const toolDirHelp = "the folder of manifests (tools.dir of skete.yaml; default tools in the data directory)"

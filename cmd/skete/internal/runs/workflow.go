@@ -75,28 +75,14 @@ func checkedWorkflow(name, text string) workflowChecked {
 }
 
 func (a commands) workflowsChecked(all []workflowChecked) error {
-	bad := false
-	for _, c := range all {
-		bad = bad || !c.OK
-		if a.JSON {
-			continue
-		}
+	return app.Checked(a.App, all, all, func(c workflowChecked) bool { return c.OK }, func(c workflowChecked) {
 		for _, p := range c.Problems {
 			fmt.Fprintf(a.Out, "error: %s\n", screen.Clean(p.In(shownFile(c.File))))
 		}
 		if c.OK && !a.Quiet {
 			fmt.Fprintf(a.Out, "%s: ok\n", app.Cell(c.File))
 		}
-	}
-	if a.JSON {
-		if err := app.PrintJSON(a.Out, all); err != nil {
-			return err
-		}
-	}
-	if bad {
-		return app.Exit(1)
-	}
-	return nil
+	})
 }
 
 func (a commands) workflowGraph() *cobra.Command {

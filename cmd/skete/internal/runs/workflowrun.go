@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -319,19 +320,58 @@ func (a commands) listDefinitions(ctx context.Context, c *client.Client) error {
 	})
 }
 
+const (
+	workflowIDPrefix = "wfr_"
+	workflowIDLength = len(workflowIDPrefix) + 20
+)
+
+// workflowRunID finds the run of a workflow of which a person wrote the id or its beginning.
+func (a commands) workflowRunID(ctx context.Context, c *client.Client, name string) (string, error) {
+	rest, is := strings.CutPrefix(name, workflowIDPrefix)
+	if !is || rest == "" || len(name) > workflowIDLength {
+		return "", usage("%.80q is not the id of a workflow's run", name).WithHint("ids look like wfr_k3j5…; `skete workflow list` shows them")
+	}
+	if len(name) == workflowIDLength {
+		return name, nil
+	}
+	found := ""
+	for run, err := range c.WorkflowRuns(ctx) {
+		if err != nil {
+			return "", err
+		}
+		if !strings.HasPrefix(run.ID, name) {
+			continue
+		}
+		if found != "" {
+			return "", usage("several runs of workflows begin with %s", name).WithHint("write more of it; `skete workflow list` shows them")
+		}
+		found = run.ID
+	}
+	if found == "" {
+		return "", errs.New(errs.NotFound, "no run of a workflow begins with %s", name).WithHint("`skete workflow list` shows them")
+	}
+	return found, nil
+}
+
 func (a commands) workflowShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show RUN", Short: "Show what the nodes of a run did, and who did it",
-		Long: `Show what the nodes of a run of a workflow did: each attempt with its state, its run,
-which ` + "`skete show`" + ` tells the story of, its tokens and its time. A label is the node; #2 the
-second time that it was done, [3] the element of a list, !2 the second attempt.`,
+		Long: `Show what the nodes of a run of a workflow did: each attempt with its state, the agent
+and its model, its run, which ` + "`skete show`" + ` tells the story of, the sandbox that it worked in,
+its tokens, its time and the files that it left. A label is the node; #2 the second time
+that it was done, [3] the element of a list, !2 the second attempt. The beginning of an id
+is enough.`,
 		Example: "  skete workflow show wfr_k3j5…\n  skete workflow show wfr_k3j5… --json", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.Connect(cmd.Context())
 			if err != nil {
 				return err
 			}
-			run, err := c.WorkflowRun(cmd.Context(), args[0], 0, 0)
+			id, err := a.workflowRunID(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			run, err := c.WorkflowRun(cmd.Context(), id, 0, 0)
 			switch {
 			case err != nil:
 				return err
@@ -355,7 +395,7 @@ func (a commands) printWorkflow(run api.WorkflowRun) error {
 		{"by", run.By},
 		{"sandbox", run.Sandbox},
 		{"open", strings.Join(run.Open, ", ")},
-		{"used", fmt.Sprintf("%d steps, %d tokens", run.Steps, run.Tokens)},
+		{"used", used(run)},
 	}
 	for _, l := range lines {
 		if l[1] == "" {
@@ -367,7 +407,7 @@ func (a commands) printWorkflow(run api.WorkflowRun) error {
 	}
 	if len(run.Nodes) > 0 {
 		fmt.Fprintln(a.Out)
-		if err := app.List(a.App, run.Nodes, func(n api.WorkflowNode) string { return n.Label }, []string{"NODE", "STATE", "RUN", "STEPS", "TOKENS", "TIME", "WHAT"}, nodeRow); err != nil {
+		if err := app.List(a.App, run.Nodes, func(n api.WorkflowNode) string { return n.Label }, []string{"NODE", "STATE", "WHO", "RUN", "SANDBOX", "STEPS", "TOKENS", "TIME", "WHAT"}, nodeRow); err != nil {
 			return err
 		}
 	}
@@ -376,6 +416,14 @@ func (a commands) printWorkflow(run api.WorkflowRun) error {
 		return app.PrintJSON(a.Out, run.Result)
 	}
 	return nil
+}
+
+func used(run api.WorkflowRun) string {
+	text := fmt.Sprintf("%d steps, %d tokens", run.Steps, run.Tokens)
+	if run.CostUSD > 0 {
+		text += fmt.Sprintf(", $%.4f", run.CostUSD)
+	}
+	return text
 }
 
 func nodeRow(n api.WorkflowNode) []string {
@@ -388,7 +436,10 @@ func nodeRow(n api.WorkflowNode) []string {
 	case n.State == "waiting":
 		what = []string{n.Ask + " (" + strings.Join(n.Choices, ", ") + ")"}
 	case n.Choice != "":
-		what = []string{n.Choice + " by " + n.By, n.Text}
+		what = []string{n.Choice, n.Text}
+		if n.By != "" {
+			what[0] += " by " + n.By
+		}
 	case n.Reason != "" && n.Reason != "done":
 		what = []string{n.Reason, n.Text}
 	}
@@ -399,9 +450,17 @@ func nodeRow(n api.WorkflowNode) []string {
 		what = append(what, "CONFLICT "+strings.Join(n.Conflicts, ", "))
 	}
 	return []string{
-		n.Label, n.State, n.Run, fmt.Sprint(n.Steps), fmt.Sprint(n.Tokens), took.Round(100 * time.Millisecond).String(),
+		n.Label, n.State, who(n), n.Run, n.Sandbox, fmt.Sprint(n.Steps), fmt.Sprint(n.Tokens), took.Round(100 * time.Millisecond).String(),
 		screen.Cut(strings.TrimSpace(strings.Join(what, " ")), 80),
 	}
+}
+
+// who did it: an agent with its model, or the person who chose.
+func who(n api.WorkflowNode) string {
+	if n.Ask != "" {
+		return cmp.Or(n.By, "a person")
+	}
+	return strings.TrimSpace(n.Agent + " " + n.Model)
 }
 
 func (a commands) workflowCancel() *cobra.Command {
@@ -413,7 +472,11 @@ func (a commands) workflowCancel() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printWorkflowID(c.CancelWorkflow(cmd.Context(), args[0], reason))
+			id, err := a.workflowRunID(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			return a.printWorkflowID(c.CancelWorkflow(cmd.Context(), id, reason))
 		},
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why")
@@ -441,7 +504,11 @@ func (a commands) workflowAnswer() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printWorkflowID(c.AnswerWorkflow(cmd.Context(), args[0], api.AnswerWorkflow{Node: args[1], Choice: args[2], Text: text}))
+			id, err := a.workflowRunID(cmd.Context(), c, args[0])
+			if err != nil {
+				return err
+			}
+			return a.printWorkflowID(c.AnswerWorkflow(cmd.Context(), id, api.AnswerWorkflow{Node: args[1], Choice: args[2], Text: text}))
 		},
 	}
 	cmd.Flags().StringVar(&text, "text", "", "what there is to say about it")

@@ -104,37 +104,25 @@ own when it starts. The status is 1 if anything is wrong.`,
 }
 
 func (a pluginCommands) print(all []pluginView) error {
-	bad := false
-	for _, v := range all {
-		bad = bad || !v.OK
-		if a.JSON {
-			continue
-		}
-		for _, p := range v.Problems {
-			fmt.Fprintf(a.Out, "error: %s\n", app.Printable(p))
-		}
-		if !v.OK {
-			continue
-		}
-		if a.Quiet {
-			fmt.Fprintln(a.Out, app.Printable(v.Name))
-			continue
-		}
-		fmt.Fprintf(a.Out, "%s %s: %s\n", app.Printable(v.Name), app.Printable(v.Version), app.Printable(v.Description))
-		for _, h := range v.Hooks {
-			fmt.Fprintf(a.Out, "    hook %s\n", app.Printable(h))
-		}
-		for _, m := range v.Models {
-			fmt.Fprintf(a.Out, "    model %s\n", app.Printable(m))
-		}
+	return app.Checked(a.App, all, all, func(v pluginView) bool { return v.OK }, a.say)
+}
+
+func (a pluginCommands) say(v pluginView) {
+	for _, p := range v.Problems {
+		fmt.Fprintf(a.Out, "error: %s\n", app.Printable(p))
 	}
-	if a.JSON {
-		if err := app.PrintJSON(a.Out, all); err != nil {
-			return err
-		}
+	switch {
+	case !v.OK:
+		return
+	case a.Quiet:
+		fmt.Fprintln(a.Out, app.Printable(v.Name))
+		return
 	}
-	if bad {
-		return app.Exit(1)
+	fmt.Fprintf(a.Out, "%s %s: %s\n", app.Printable(v.Name), app.Printable(v.Version), app.Printable(v.Description))
+	for _, h := range v.Hooks {
+		fmt.Fprintf(a.Out, "    hook %s\n", app.Printable(h))
 	}
-	return nil
+	for _, m := range v.Models {
+		fmt.Fprintf(a.Out, "    model %s\n", app.Printable(m))
+	}
 }

@@ -2135,6 +2135,8 @@ class WorkflowList(TypedDict):
 
 
 class WorkflowNode(TypedDict):
+    # who did it: an agent of the server, or inline
+    agent: NotRequired[str]
     artifacts: NotRequired[list[str]]
     # of a person
     ask: NotRequired[str]
@@ -2151,9 +2153,12 @@ class WorkflowNode(TypedDict):
     iteration: int
     # write, write#2 the second time, fetch[3] of an element, write!2 the second attempt
     label: str
+    model: NotRequired[str]
     node: str
     reason: NotRequired[str]
     run: NotRequired[str]
+    # where it worked; one that was made for it is removed at its end
+    sandbox: NotRequired[str]
     started_at: str
     # running, waiting (for a person), succeeded, failed, cancelled, timed_out
     state: str
