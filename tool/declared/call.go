@@ -265,7 +265,7 @@ func (c *call) finish(ctx context.Context, r tool.Result) (tool.Result, error) {
 	if err != nil {
 		return tool.Result{}, err
 	}
-	r.Blocks[0].Text = c.clipped(text) + handed
+	r.Blocks[0].Text = c.what.Manifest.clipped(text) + handed
 	return r, nil
 }
 
@@ -280,17 +280,17 @@ func (c *call) structured(ctx context.Context, r tool.Result, output string) (to
 		beside = "\n[stderr]\n" + strings.ToValidUTF8(string(errors), "\uFFFD")
 	}
 	if r.Failed {
-		r.Blocks[0].Text = c.clipped(r.Blocks[0].Text + beside)
+		r.Blocks[0].Text = c.what.Manifest.clipped(r.Blocks[0].Text + beside)
 		return r, nil
 	}
 	if why := misfit(c.what.Manifest.Output, output); why != "" {
-		return tool.Fail(CodeOutput, c.clipped("Error: the tool wrote something else than it promises: "+why+"\n"+output+beside)), nil
+		return tool.Fail(CodeOutput, c.what.Manifest.clipped("Error: the tool wrote something else than it promises: "+why+"\n"+output+beside)), nil
 	}
 	handed, err := c.handBack(ctx)
 	if err != nil {
 		return tool.Result{}, err
 	}
-	r.Blocks[0].Text = c.clipped(strings.TrimSpace(output)) + handed
+	r.Blocks[0].Text = c.what.Manifest.clipped(strings.TrimSpace(output)) + handed
 	return r, nil
 }
 
@@ -298,8 +298,8 @@ func (c *call) structured(ctx context.Context, r tool.Result, output string) (to
 const CodeOutput = "invalid_output"
 
 // clipped is a text as long as the manifest lets it be: its head and its tail.
-func (c *call) clipped(s string) string {
-	limit := c.what.Manifest.Result.BytesMax
+func (m Manifest) clipped(s string) string {
+	limit := m.Result.BytesMax
 	if limit == 0 {
 		limit = resultBytesUsual
 	}

@@ -1,5 +1,6 @@
 // Package declared has the tools that the operator declares: a manifest each, with what the
-// tool is for, the schema of its arguments, and a command that does it in a sandbox.
+// tool is for, the schema of its arguments, and a command that does it in a sandbox, or a
+// request of HTTP.
 //
 //	folder := declared.NewFolder("/etc/skete/tools")  // NAME.yaml, or NAME/tool.yaml with files beside it
 //	source := declared.New(declared.Config{Folder: folder, Sandboxes: …})
@@ -13,6 +14,10 @@
 // The command runs in the run's sandbox, or in one of its own that its scope names. There,
 // calls whose scope is the same text share a sandbox. It is found again by its key, and so is
 // the process of a call: a server that was killed attaches to what it started.
+//
+// A tool may have a request of HTTP in place of a command. The host makes it, to the host that
+// the manifest names; an argument fills a segment of the path, a parameter or a part of the
+// body, and can change nothing else of it.
 //
 // A run keeps the manifest and the files beside it with which it began.
 //
@@ -30,6 +35,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/skete-dev/skete/egress/outbound"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/keylock"
 	"github.com/skete-dev/skete/tool"
@@ -61,7 +67,11 @@ type Machine struct {
 type Config struct {
 	Folder    *Folder
 	Sandboxes Sandboxes // nil = tools have none of their own
-	Now       func() time.Time
+	// Outbound is how requests of tools leave the host.
+	Outbound outbound.Config
+	// Sent is told of each request that was made; nil = nothing is. It does not block.
+	Sent func(Sent)
+	Now  func() time.Time
 }
 
 // Source is a tool.Source.
@@ -126,6 +136,9 @@ func (s *Source) Call(ctx context.Context, p tool.Place, e tool.External, req to
 	if wait := s.rates.take(p.Tenant+"/"+what.Manifest.Name, what.Manifest.Rate, req, s.c.Now()); wait > 0 {
 		return tool.Fail(tool.CodeLimit, fmt.Sprintf("Error: %s may be called %d times in %v. Try again in %v.",
 			what.Manifest.Name, what.Manifest.Rate.Calls, what.Manifest.Rate.Per, wait.Round(time.Second))), nil
+	}
+	if what.Manifest.HTTP != nil {
+		return s.ask(ctx, p, req, what)
 	}
 	c := &call{s: s, p: p, req: req, what: what}
 	m, release, bad, err := s.machine(ctx, c)

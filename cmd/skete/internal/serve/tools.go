@@ -5,7 +5,11 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/skete-dev/skete/audit"
+	"github.com/skete-dev/skete/egress/outbound"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/tool"
@@ -25,7 +29,26 @@ func (r *running) sources() ([]tool.Source, *toolSandboxes) {
 			r.c.Log.Error("a tool's manifest cannot be used", "dir", dir, "problem", errs.Public(e.Err))
 		}
 	}
-	return []tool.Source{declared.New(declared.Config{Folder: r.toolFolder, Sandboxes: own})}, own
+	return []tool.Source{declared.New(declared.Config{Folder: r.toolFolder, Sandboxes: own, Outbound: outbound.Config{Held: r.secrets.Held}, Sent: r.auditSent})}, own
+}
+
+// auditSent tells the audit log of a request that the host made for a tool.
+func (r *running) auditSent(s declared.Sent) {
+	r.audit.Later(recordOfSent(s))
+}
+
+func recordOfSent(s declared.Sent) audit.Record {
+	result := strconv.Itoa(s.Status)
+	if s.Status == 0 {
+		result = "unanswered"
+	}
+	return audit.Record{
+		Time: s.At, Tenant: s.Tenant, Who: "run " + string(s.Run), What: "tool.request", On: string(s.Thread), Result: result,
+		Detail: map[string]string{
+			"run": string(s.Run), "tool": s.Tool, "call": s.Call, "to": s.Method + " " + s.Host + s.Path, "secrets": strings.Join(s.Secrets, ", "),
+			"bytes": strconv.Itoa(s.Bytes), "ms": strconv.FormatInt(s.Took.Milliseconds(), 10),
+		},
+	}
 }
 
 // coveredBy says of which tools that are not built in agents' files may speak, which are every
