@@ -1,6 +1,7 @@
 package declared
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,13 +63,16 @@ func (c *call) sandboxKey() string {
 	return "tool-" + short(c.p.Tenant, c.scope(), string(spec))
 }
 
-// removedWith is the run with which the sandbox ends, "" = it outlives runs.
-func (c *call) removedWith() string {
-	scope := c.what.Manifest.Sandbox.Scope
-	if strings.Contains(scope, "{call}") || strings.Contains(scope, "{run}") {
-		return string(c.p.Top)
+// wanted is the sandbox of the tool's own.
+func (c *call) wanted() Wanted {
+	s := c.what.Manifest.Sandbox
+	w := Wanted{Key: c.sandboxKey(), Tool: c.what.Manifest.Name, Scope: c.scope(), Spec: c.spec()}
+	if s.outlives() {
+		w.Keep = cmp.Or(s.Keep, keepUsual)
+	} else {
+		w.Run = string(c.p.Top)
 	}
-	return ""
+	return w
 }
 
 // spec is the sandbox of the tool's own, with the keys of a request for one.

@@ -35,6 +35,7 @@ type shop struct {
 	weak    bool // the sandboxes do not isolate
 	made    []string
 	specs   []map[string]any
+	wanted  declared.Wanted // the last one
 	removed []string
 	now     time.Time
 }
@@ -59,14 +60,15 @@ func (x *shop) open() {
 func mount(context.Context, string, []byte) error { return nil }
 
 // Make implements declared.Sandboxes.
-func (x *shop) Make(_ context.Context, tenant, key, run string, spec map[string]any) (string, error) {
+func (x *shop) Make(_ context.Context, tenant string, w declared.Wanted) (string, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !slices.Contains(x.made, tenant+" "+key+" "+run) {
-		x.made = append(x.made, tenant+" "+key+" "+run)
-		x.specs = append(x.specs, spec)
+	if made := tenant + " " + w.Key + " " + w.Run; !slices.Contains(x.made, made) {
+		x.made = append(x.made, made)
+		x.specs = append(x.specs, w.Spec)
 	}
-	return key, x.err
+	x.wanted = w
+	return w.Key, x.err
 }
 
 // Open implements declared.Sandboxes.
@@ -172,10 +174,22 @@ func TestCall_scopes(t *testing.T) {
 			x.call(e, fmt.Sprint(name, i), `{}`)
 		}
 		x.place = home
+		if (x.wanted.Keep == 24*time.Hour) == tt.run || x.wanted.Tool != name || strings.Contains(x.wanted.Scope, "{") {
+			t.Errorf("%s: %+v", tt.scope, x.wanted)
+		}
 		with := strings.HasSuffix(x.made[0], " run_1")
 		if len(x.made) != tt.want || with != tt.run {
 			t.Errorf("%s: %v", tt.scope, x.made)
 		}
+	}
+}
+
+// A sandbox that outlives runs is kept as long as its manifest says.
+func TestCall_keep(t *testing.T) {
+	x := newShop(t)
+	x.call(x.find("t", "description: d\ncommand: 'true'\nsandbox: {scope: '{user}', keep: 90m}\n"), "k", `{}`)
+	if x.wanted.Keep != 90*time.Minute || x.wanted.Run != "" || x.wanted.Scope != "user anna" {
+		t.Errorf("%+v", x.wanted)
 	}
 }
 

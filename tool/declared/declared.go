@@ -43,14 +43,25 @@ import (
 
 // Sandboxes makes the sandboxes of tools.
 type Sandboxes interface {
-	// Make makes one, or finds the one that was made with the key. It is removed with the
-	// run, "" = with none: then it is stopped when it was not used for a while.
+	// Make makes one, or finds the one that was made with the key.
 	// Limit: the tenant's quota. Unsupported: there can be none here.
-	Make(ctx context.Context, tenant, key string, run string, spec map[string]any) (id string, err error)
+	Make(ctx context.Context, tenant string, w Wanted) (id string, err error)
 	// Open makes one usable; release gives it back.
 	Open(ctx context.Context, tenant, id string) (m Machine, release func(), err error)
 	// Remove ends one. It may be repeated.
 	Remove(ctx context.Context, tenant, id string) error
+}
+
+// Wanted is a sandbox of tools.
+type Wanted struct {
+	Key string
+	// Run is the run with which it is removed, "" = it is removed when it was not used for
+	// Keep. Until then it is stopped when it was not used for a while.
+	Run  string
+	Keep time.Duration
+	// Tool and Scope are what people are told of it.
+	Tool, Scope string
+	Spec        map[string]any // with the keys of a request for one
 }
 
 // Machine is where a command runs.
@@ -172,8 +183,7 @@ func (s *Source) machine(ctx context.Context, c *call) (m Machine, release func(
 	if s.c.Sandboxes == nil {
 		return m, nil, unfit(m), nil
 	}
-	key := c.sandboxKey()
-	id, err := s.c.Sandboxes.Make(ctx, c.p.Tenant, key, c.removedWith(), c.spec())
+	id, err := s.c.Sandboxes.Make(ctx, c.p.Tenant, c.wanted())
 	if err == nil {
 		if strings.Contains(scope, "{call}") {
 			s.remember(c.p.Tenant+"/"+c.req.Key, id)

@@ -125,7 +125,7 @@ func (c checker) noSandbox() {
 	if r := c.m.RequiresSandbox; r != nil && *r {
 		c.fail("requires_sandbox", "the host makes the request itself and runs nothing; leave it out, or declare a command with `sandbox: {scope: …, network: …}`")
 	}
-	if s := c.m.Sandbox; s.Scope != "" || s.Timeout != 0 || s.ownKeys() {
+	if s := c.m.Sandbox; s.Scope != "" || s.Timeout != 0 || s.Keep != 0 || s.ownKeys() {
 		c.fail("sandbox", "the host makes the request: there is no sandbox; its time limit is http.timeout")
 	}
 	if len(c.m.Files)+len(c.m.Artifacts) > 0 {

@@ -27,6 +27,9 @@ const (
 	scopeMax         = 64
 	timeoutDefault   = 2 * time.Minute
 	timeoutMax       = time.Hour
+	keepUsual        = 24 * time.Hour
+	keepMin          = time.Minute
+	keepMax          = 30 * 24 * time.Hour
 	callsMax         = 100_000
 	perMax           = 24 * time.Hour
 	resultBytesMax   = 200 << 10
@@ -73,6 +76,8 @@ type Sandbox struct {
 	Network  string            `yaml:"network" json:"network,omitempty"` // a profile of package egress; "" = none
 	Env      map[string]string `yaml:"env" json:"env,omitempty"`
 	Timeout  time.Duration     `yaml:"timeout" json:"timeout,omitempty"` // of a call; 0 = 2 min
+	// Keep is after what time without a call a sandbox is removed that outlives runs; 0 = a day.
+	Keep time.Duration `yaml:"keep" json:"keep,omitempty"`
 }
 
 // Rate bounds the calls of a tenant.
@@ -234,6 +239,12 @@ func (c checker) sandbox() {
 	if s.Timeout < 0 || s.Timeout > timeoutMax {
 		c.fail("sandbox.timeout", "a time up to %v", timeoutMax)
 	}
+	if s.Keep != 0 && (s.Keep < keepMin || s.Keep > keepMax) {
+		c.fail("sandbox.keep", "a time from %v to %v", keepMin, keepMax)
+	}
+	if s.Keep != 0 && !s.outlives() && c.m.HTTP == nil {
+		c.fail("sandbox.keep", "it is for a scope of {thread}, {user} or {tenant} alone: another sandbox is removed with its call or its run")
+	}
 	if len(s.Env) > listMax {
 		c.fail("sandbox.env", "at most %d variables", listMax)
 	}
@@ -245,6 +256,11 @@ func (c checker) sandbox() {
 // ownKeys reports whether it says what a sandbox of the tool's own is like.
 func (s Sandbox) ownKeys() bool {
 	return s.Template != "" || s.Language != "" || s.CPUs != 0 || s.MemoryMB != 0 || s.DiskMB != 0 || s.Network != "" || len(s.Env) > 0
+}
+
+// outlives reports whether there is a sandbox of the tool's own that outlives runs.
+func (s Sandbox) outlives() bool {
+	return s.Scope != "" && !strings.Contains(s.Scope, "{call}") && !strings.Contains(s.Scope, "{run}")
 }
 
 // placeholders are what a scope may name.

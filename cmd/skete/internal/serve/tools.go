@@ -63,20 +63,28 @@ func coveredBy(sources []tool.Source) (covers func(name string) bool) {
 // declared.Sandboxes.
 type toolSandboxes struct{ machines machines }
 
-// ofRun is the metadata of a sandbox that is removed with a run.
-const ofRun = sandbox.OwnPrefix + "tool.run"
+// Metadata of the sandboxes of tools: the run with which one is removed, and what people are
+// told of it, the tool that it was made for and the calls that share it.
+const (
+	ofRun   = sandbox.OwnPrefix + "tool.run"
+	ofTool  = sandbox.OwnPrefix + "tool.name"
+	ofScope = sandbox.OwnPrefix + "tool.scope"
+)
 
 // Make implements declared.Sandboxes.
-func (x *toolSandboxes) Make(ctx context.Context, tenant, key, run string, spec map[string]any) (string, error) {
-	s, err := specOf(spec)
+func (x *toolSandboxes) Make(ctx context.Context, tenant string, w declared.Wanted) (string, error) {
+	s, err := specOf(w.Spec)
 	if err != nil {
 		return "", err
 	}
-	own := map[string]string{sandbox.OwnPrefix + "tool": key}
-	if run != "" {
-		own[ofRun] = run
+	own := map[string]string{sandbox.OwnPrefix + "tool": w.Key, ofTool: w.Tool, ofScope: w.Scope}
+	if w.Run != "" {
+		own[ofRun] = w.Run
 	}
-	info, err := x.machines.m.Create(ctx, tenant, sandbox.CreateRequest{Spec: s, Key: key, Own: own})
+	info, err := x.machines.m.Create(ctx, tenant, sandbox.CreateRequest{Spec: s, Key: w.Key, Own: own, Keep: w.Keep})
+	if err == nil && w.Keep > 0 { // a manifest that says something else by now
+		err = x.machines.m.Keep(ctx, tenant, info.ID, w.Keep)
+	}
 	return string(info.ID), err
 }
 
