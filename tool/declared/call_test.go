@@ -9,11 +9,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
+	"github.com/skete-dev/skete/kv"
+	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/backend/guest"
@@ -38,11 +43,12 @@ type shop struct {
 	wanted  declared.Wanted // the last one
 	removed []string
 	now     time.Time
+	rates   kv.Store
 }
 
 func newShop(t *testing.T) *shop {
 	t.Helper()
-	x := &shop{t: t, dir: t.TempDir(), run: machine.Start(t), own: machine.Start(t), boot: "b1", now: time.Now()}
+	x := &shop{t: t, dir: t.TempDir(), run: machine.Start(t), own: machine.Start(t), boot: "b1", now: time.Now(), rates: kvtest.NewMemory()}
 	id := thread.NewID()
 	x.place = tool.Place{
 		Tenant: "acme", Agent: "auditor", Thread: id, Run: "run_1", Top: "run_1", By: "anna", Machine: "m1", Boot: "b1", Dir: x.run.Workdir,
@@ -54,7 +60,7 @@ func newShop(t *testing.T) *shop {
 
 // open is a new server over what there is.
 func (x *shop) open() {
-	x.s = declared.New(declared.Config{Folder: declared.NewFolder(x.dir), Sandboxes: x, Now: func() time.Time { return x.now }})
+	x.s = declared.New(declared.Config{Folder: declared.NewFolder(x.dir), Sandboxes: x, Rates: x.rates, Now: func() time.Time { return x.now }})
 }
 
 func mount(context.Context, string, []byte) error { return nil }
@@ -344,6 +350,7 @@ func TestCall_rate(t *testing.T) {
 		return list
 	}
 	for _, when := range []string{"first", "a minute later"} {
+		x.open() // the server was killed
 		if got := strings.Join(codes(), ","); got != ",,"+tool.CodeLimit {
 			t.Errorf("%s: %q", when, got)
 		}
@@ -358,6 +365,55 @@ func TestCall_rate(t *testing.T) {
 	req.Again = true
 	if r, err := x.s.Call(t.Context(), x.place, e, req); err != nil || r.Failed {
 		t.Errorf("one that goes on: %+v, %v", r, err)
+	}
+}
+
+// A rate is held in any stretch of its time, by calls at any times and in servers that share
+// the store, and the record of what was called stays small.
+func TestRate_anyStretch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := declared.Rate{Calls: rapid.IntRange(1, 200).Draw(t, "calls"), Per: time.Minute}
+		store := kvtest.NewMemory()
+		now := time.Unix(1_700_000_000, 0)
+		var made []time.Time
+		for i := range rapid.IntRange(1, 300).Draw(t, "n") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
+			wait, size, err := declared.Take(store, limit, fmt.Sprint(i), now) // each by another server
+			if err != nil || size > 8<<10 {
+				t.Fatal(size, err)
+			}
+			recent := slices.DeleteFunc(slices.Clone(made), func(at time.Time) bool { return now.Sub(at) >= limit.Per })
+			if wait == 0 {
+				made = append(made, now)
+				if len(recent) >= limit.Calls {
+					t.Fatalf("%d calls in a minute, at most %d", len(recent)+1, limit.Calls)
+				}
+			} else if limit.Calls <= 64 && len(recent) < limit.Calls || wait > limit.Per {
+				t.Fatalf("one that could be made waits %v after %d of %d calls", wait, len(recent), limit.Calls)
+			}
+		}
+	})
+}
+
+// Servers that count at once count every call.
+func TestRate_atOnce(t *testing.T) {
+	store := kvtest.NewMemory()
+	var wg sync.WaitGroup
+	var free atomic.Int32
+	for i := range 40 {
+		wg.Go(func() {
+			wait, _, err := declared.Take(store, declared.Rate{Calls: 10, Per: time.Hour}, fmt.Sprint(i), time.Unix(1_700_000_000, 0))
+			if err != nil {
+				t.Error(err)
+			}
+			if wait == 0 {
+				free.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if n := free.Load(); n != 10 {
+		t.Errorf("%d calls of 10 were free", n)
 	}
 }
 

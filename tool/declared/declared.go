@@ -38,6 +38,7 @@ import (
 	"github.com/skete-dev/skete/egress/outbound"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/keylock"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/tool"
 )
 
@@ -78,6 +79,8 @@ type Machine struct {
 type Config struct {
 	Folder    *Folder
 	Sandboxes Sandboxes // nil = tools have none of their own
+	// Rates keeps what was called, below RatesPrefix; nil = no rate is held.
+	Rates kv.Store
 	// Outbound is how requests of tools leave the host.
 	Outbound outbound.Config
 	// Sent is told of each request that was made; nil = nothing is. It does not block.
@@ -103,7 +106,7 @@ func New(c Config) *Source {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Source{c: c, calls: map[string]string{}}
+	return &Source{c: c, rates: rates{kv: c.Rates}, calls: map[string]string{}}
 }
 
 // Name implements tool.Source.
@@ -144,7 +147,11 @@ func (s *Source) Call(ctx context.Context, p tool.Place, e tool.External, req to
 	if err != nil {
 		return tool.Result{}, fmt.Errorf("read the tool %s: %w", e.Spec.Name, err)
 	}
-	if wait := s.rates.take(p.Tenant+"/"+what.Manifest.Name, what.Manifest.Rate, req, s.c.Now()); wait > 0 {
+	wait, err := s.rates.take(ctx, p.Tenant, what.Manifest.Name, what.Manifest.Rate, req, s.c.Now())
+	if err != nil {
+		return tool.Result{}, fmt.Errorf("count a call of %s: %w", e.Spec.Name, err)
+	}
+	if wait > 0 {
 		return tool.Fail(tool.CodeLimit, fmt.Sprintf("Error: %s may be called %d times in %v. Try again in %v.",
 			what.Manifest.Name, what.Manifest.Rate.Calls, what.Manifest.Rate.Per, wait.Round(time.Second))), nil
 	}

@@ -49,7 +49,7 @@ func (r *running) openAgents(ctx context.Context) error {
 	}
 	r.tools = newTools(templates)
 	agents := definition.NewFolder(filepath.Clean(r.agentDir()), r.tools.Names(), r.agentsRead)
-	sources, own := r.sources()
+	sources, own := r.sources(records)
 	sources = append(sources, r.openMCP()...)
 	r.covers = coveredBy(sources)
 	agents.With(r.covers, r.toolFolder.Version)

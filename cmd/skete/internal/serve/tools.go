@@ -11,13 +11,14 @@ import (
 	"github.com/skete-dev/skete/audit"
 	"github.com/skete-dev/skete/egress/outbound"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/declared"
 )
 
 // sources are the tools that are not built in, and the sandboxes of their own.
-func (r *running) sources() ([]tool.Source, *toolSandboxes) {
+func (r *running) sources(rates kv.Store) ([]tool.Source, *toolSandboxes) {
 	own := &toolSandboxes{machines{r.manager, r.histories, nil, nil}}
 	dir := r.c.Tools.Dir
 	if dir == "" {
@@ -29,7 +30,7 @@ func (r *running) sources() ([]tool.Source, *toolSandboxes) {
 			r.c.Log.Error("a tool's manifest cannot be used", "dir", dir, "problem", errs.Public(e.Err))
 		}
 	}
-	return []tool.Source{declared.New(declared.Config{Folder: r.toolFolder, Sandboxes: own, Outbound: outbound.Config{Held: r.secrets.Held}, Sent: r.auditSent})}, own
+	return []tool.Source{declared.New(declared.Config{Folder: r.toolFolder, Sandboxes: own, Rates: rates, Outbound: outbound.Config{Held: r.secrets.Held}, Sent: r.auditSent})}, own
 }
 
 // auditSent tells the audit log of a request that the host made for a tool.
