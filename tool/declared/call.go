@@ -49,7 +49,7 @@ func (c *call) own() bool { return c.what.Manifest.Sandbox.Scope != "" }
 // scope is the text that calls share a sandbox by.
 func (c *call) scope() string {
 	return strings.NewReplacer(
-		"{call}", "call "+c.req.Key, "{run}", "run "+string(c.p.Top), "{thread}", "thread "+string(c.p.Thread.Root()), "{user}", "user "+c.p.By, "{tenant}", "tenant",
+		"{call}", "call "+c.req.Key, "{run}", "run "+string(cmp.Or(c.p.Top, c.p.Run)), "{thread}", "thread "+string(c.p.Thread.Root()), "{user}", "user "+c.p.By, "{tenant}", "tenant",
 	).Replace(c.what.Manifest.Sandbox.Scope)
 }
 
@@ -67,12 +67,25 @@ func (c *call) sandboxKey() string {
 func (c *call) wanted() Wanted {
 	s := c.what.Manifest.Sandbox
 	w := Wanted{Key: c.sandboxKey(), Tool: c.what.Manifest.Name, Scope: c.scope(), Spec: c.spec()}
-	if s.outlives() {
+	switch {
+	case c.alone():
+		w.Keep = aloneKeep
+	case s.outlives():
 		w.Keep = cmp.Or(s.Keep, keepUsual)
-	} else {
+	default:
 		w.Run = string(c.p.Top)
 	}
 	return w
+}
+
+// aloneKeep is how long a sandbox of a single call that is of no run is kept if its server dies.
+const aloneKeep = 15 * time.Minute
+
+// alone reports whether the sandbox is for this call alone: of a call that a person makes,
+// there is no run and no thread that could have another one.
+func (c *call) alone() bool {
+	s := c.what.Manifest.Sandbox.Scope
+	return c.p.Top == "" && (strings.Contains(s, "{call}") || strings.Contains(s, "{run}") || strings.Contains(s, "{thread}"))
 }
 
 // spec is the sandbox of the tool's own, with the keys of a request for one.

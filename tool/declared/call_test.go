@@ -199,6 +199,22 @@ func TestCall_keep(t *testing.T) {
 	}
 }
 
+// A call that a person makes has a sandbox for itself, whatever run or thread it is not of,
+// which is removed after it, or soon if the server dies; what is a user's is shared.
+func TestCall_ofAPerson(t *testing.T) {
+	x := newShop(t)
+	x.place.Top = ""
+	for scope, keep := range map[string]time.Duration{"{call}": 15 * time.Minute, "{run}": 15 * time.Minute, "a-{thread}": 15 * time.Minute, "{user}": 24 * time.Hour} {
+		x.removed = nil
+		e := x.find("t", "description: d\ncommand: 'true'\nsandbox: {scope: '"+scope+"'}\n")
+		x.call(e, "k", `{}`)
+		x.s.Finish(t.Context(), x.place, e, "k")
+		if x.wanted.Keep != keep || x.wanted.Run != "" || (len(x.removed) == 1) != (scope != "{user}") {
+			t.Errorf("%s: %+v, removed %v", scope, x.wanted, x.removed)
+		}
+	}
+}
+
 // A sandbox of one call is removed when its result is in the log; the others are not.
 func TestFinish(t *testing.T) {
 	x := newShop(t)

@@ -192,7 +192,7 @@ func (s *Source) machine(ctx context.Context, c *call) (m Machine, release func(
 	}
 	id, err := s.c.Sandboxes.Make(ctx, c.p.Tenant, c.wanted())
 	if err == nil {
-		if strings.Contains(scope, "{call}") {
+		if strings.Contains(scope, "{call}") || c.alone() {
 			s.remember(c.p.Tenant+"/"+c.req.Key, id)
 		}
 		m, release, err = s.c.Sandboxes.Open(ctx, c.p.Tenant, id)

@@ -43,7 +43,8 @@ type Sent struct {
 	At           time.Time
 	Tenant       string
 	Thread       thread.ID
-	Run          thread.RunID
+	Run          thread.RunID // "" = a person called the tool: By
+	By           string
 	Tool, Call   string
 	Method, Host string
 	Path         string
@@ -228,7 +229,7 @@ func (x *request) tell(r *http.Request, begun time.Time, status, n int) {
 		return
 	}
 	x.s.c.Sent(Sent{
-		At: begun, Tenant: x.p.Tenant, Thread: x.p.Thread, Run: x.p.Run, Tool: x.what.Manifest.Name, Call: x.req.Call,
+		At: begun, Tenant: x.p.Tenant, Thread: x.p.Thread, Run: x.p.Top, By: x.p.By, Tool: x.what.Manifest.Name, Call: x.req.Call,
 		Method: r.Method, Host: r.URL.Host, Path: r.URL.EscapedPath(), Secrets: x.way.Sent(), Status: status, Bytes: n, Took: x.s.c.Now().Sub(begun),
 	})
 }

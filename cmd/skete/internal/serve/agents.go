@@ -52,6 +52,7 @@ func (r *running) openAgents(ctx context.Context) error {
 	sources, own := r.sources(records)
 	sources = append(sources, r.openMCP()...)
 	r.covers = coveredBy(sources)
+	r.toolRuns = toolRuns{sources, own.machines}
 	agents.With(r.covers, r.toolFolder.Version)
 	threads := r.store.Threads()
 	c := supervisor.Config{

@@ -43,8 +43,12 @@ func recordOfSent(s declared.Sent) audit.Record {
 	if s.Status == 0 {
 		result = "unanswered"
 	}
+	who := s.By
+	if s.Run != "" {
+		who = "run " + string(s.Run)
+	}
 	return audit.Record{
-		Time: s.At, Tenant: s.Tenant, Who: "run " + string(s.Run), What: "tool.request", On: string(s.Thread), Result: result,
+		Time: s.At, Tenant: s.Tenant, Who: who, What: "tool.request", On: string(s.Thread), Result: result,
 		Detail: map[string]string{
 			"run": string(s.Run), "tool": s.Tool, "call": s.Call, "to": s.Method + " " + s.Host + s.Path, "secrets": strings.Join(s.Secrets, ", "),
 			"bytes": strconv.Itoa(s.Bytes), "ms": strconv.FormatInt(s.Took.Milliseconds(), 10),
