@@ -93,6 +93,7 @@ func TestParse_refuses(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte("description: d\ncommand: c\noutput: {type: object}\n"))
+	f.Add([]byte("description: d\ninput: {required: [a], properties: {a: {}}}\nhttp: {method: POST, url: 'https://a.example.com/{a}', query: {q: '{a}'}, body: ['{*}'], headers: {X: y}, secrets: [s], timeout: 1s}\nsandbox: {keep: 1h}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := declared.Parse("t.yaml", data)
 		if err != nil {

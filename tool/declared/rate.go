@@ -96,9 +96,9 @@ func live(value []byte, from, now time.Time) (list []counted) {
 // be made now.
 func freeAt(list []counted, limit Rate) int64 {
 	n := 0
-	for i := len(list) - 1; i >= 0; i-- { // the newest first
-		if n += list[i].N; n >= limit.Calls {
-			return list[i].At
+	for _, c := range slices.Backward(list) { // the newest first
+		if n += c.N; n >= limit.Calls {
+			return c.At
 		}
 	}
 	return 0
