@@ -125,6 +125,7 @@
 //	GET    /agents                                AgentList
 //	GET    /agents/{name}                         Agent
 //	GET    /commands                              SlashCommandList: tasks that have names
+//	POST   /tools/{name}/run                      RunTool -> ToolResult: leaving it ends what it does
 //	POST   /agents/validate                       ValidateAgent -> AgentValidated
 //	DELETE /threads/{id}                          forgets a conversation: its log and its sub-agents'
 //	GET    /templates                             TemplateList

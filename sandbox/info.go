@@ -80,6 +80,9 @@ type CreateRequest struct {
 	// Run is the run of an agent that it is for, and is under way; "" = none.
 	Run   string
 	Agent string // of Run
+	// Keep is after what time without use it is removed, running or stopped, if it is for no
+	// run; 0 = never.
+	Keep time.Duration
 	// Own are added to the metadata: what the server itself knows the sandbox by. Their keys
 	// begin with OwnPrefix, which no client's may.
 	Own map[string]string

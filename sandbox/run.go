@@ -16,7 +16,8 @@ const (
 )
 
 // ForRun ties a sandbox to the run that it was made for. It is empty in those
-// that people make: nothing is done to them when a run in them is over.
+// that people make: nothing is done to them when a run in them is over. Those
+// that the server makes for no run alone have Then and Wait.
 type ForRun struct {
 	// Run is the run, or the newest one of its thread that has worked here.
 	Run string `json:"run,omitempty"`
@@ -30,13 +31,16 @@ type ForRun struct {
 	Wait time.Duration `json:"wait,omitempty"`
 }
 
-// IsZero reports whether the sandbox was not made for a run.
-func (f ForRun) IsZero() bool { return f.Run == "" }
+// IsZero reports whether the sandbox was made by people.
+func (f ForRun) IsZero() bool { return f.Run == "" && f.Then == ThenNothing }
+
+// Kept is that of a sandbox for no run that is removed when it was not used for wait.
+func Kept(wait time.Duration) ForRun { return ForRun{Then: ThenRemove, Wait: wait} }
 
 // Entered is f when a run begins to work in the sandbox; own: it is of the
 // thread that the sandbox was made for. Copies of f stay as they are.
 func (f ForRun) Entered(run, agent string, own bool) ForRun {
-	if f.IsZero() {
+	if f.Run == "" {
 		return f
 	}
 	if own {

@@ -233,6 +233,8 @@ func TestBadRequests(t *testing.T) {
 		{"compact a run that is not there", "POST", noRun + "/compact", `{"focus":"x"}`, nil, 404, ""},
 		{"compact with a key that there is not", "POST", noRun + "/compact", `{"foc":"x"}`, nil, 400, "foc"},
 		{"commands by another method", "POST", "/v1/commands", `{}`, nil, 405, ""},
+		{"tool on a server without agents", "POST", "/v1/tools/scan/run", `{"args":{}}`, nil, 501, "no agents"},
+		{"tool with a key that there is not", "POST", "/v1/tools/scan/run", `{"argz":{}}`, nil, 400, "argz"},
 		{"schedule without a time", "POST", "/v1/schedules", `{"name":"a","run":{"task":"x"}}`, nil, 400, "cron or every"},
 		{"schedule with an image", "POST", "/v1/schedules", `{"name":"a","cron":"@daily","run":{"task":"x","images":[{"data":"R0lG"}]}}`, nil, 400, "a schedule keeps none"},
 		{"schedule of an hour that there is not", "POST", "/v1/schedules", `{"name":"a","cron":"0 24 * * *","run":{"task":"x"}}`, nil, 400, "the hour is"},

@@ -141,6 +141,7 @@ type Config struct {
 	Runs      Runs      // nil = the server runs no agents; its routes say so
 	Schedules Schedules // nil = the same
 	Workflows Workflows // nil = the same
+	ToolRuns  ToolRuns  // nil = the same
 	Models    Models    // nil = the same
 	Upkeep    Upkeep    // nil = the same
 	Warm      Warm      // nil = the server keeps nothing warm
@@ -186,6 +187,7 @@ type Server struct {
 	templates Templates
 	makers    Makers
 	models    Models
+	toolRuns  ToolRuns
 	upkeep    Upkeep
 	warm      Warm
 	networks  Networks
@@ -218,7 +220,7 @@ func New(c Config) (*Server, error) {
 		ring = key.NewRing(c.Keys)
 	}
 	s := &Server{
-		sandboxes: c.Sandboxes, events: c.Events, templates: c.Templates, makers: c.Makers, models: c.Models, upkeep: c.Upkeep, warm: c.Warm, networks: c.Networks, secrets: c.Secrets, skills: c.Skills, audit: c.Audit, looked: c.Looked, keys: ring,
+		sandboxes: c.Sandboxes, events: c.Events, templates: c.Templates, makers: c.Makers, models: c.Models, toolRuns: c.ToolRuns, upkeep: c.Upkeep, warm: c.Warm, networks: c.Networks, secrets: c.Secrets, skills: c.Skills, audit: c.Audit, looked: c.Looked, keys: ring,
 		gate: auth.New(auth.Config{Keys: ring, Hosts: append(bridgeHosts(c), c.Hosts...), Logins: c.Logins, Origins: c.Origins, WrongKeysMax: c.Limits.WrongKeysMax}), previews: c.Previews,
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
@@ -251,6 +253,7 @@ func New(c Config) (*Server, error) {
 	runs.Register(s.table, runs.Config{Supervisor: c.Runs, Schedules: c.Schedules, Hub: s.hub, Tools: c.Tools, Covers: c.Covers})
 	workflow.Register(s.table, workflow.Config{Workflows: c.Workflows})
 	s.registerModels(s.table)
+	s.registerTools(s.table)
 	s.registerPool(s.table)
 	s.registerNetworks(s.table)
 	s.registerSecrets(s.table)

@@ -3,6 +3,7 @@ package tool
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -47,9 +48,10 @@ type Place struct {
 	Tools  []string
 	Thread thread.ID
 	Run    thread.RunID
-	// Top is the run that the caller started: Run, or the one in which a sub-agent works.
+	// Top is the run that the caller started: Run, or the one in which a sub-agent works. "" =
+	// there is no run, nor a thread: a person calls the tool.
 	Top thread.RunID
-	// By is who started Top.
+	// By is who started Top, or calls.
 	By string
 	// Machine is the thread's sandbox, "" = none: then Files, Commands are nil.
 	Machine  string
@@ -89,3 +91,52 @@ type Cautious interface {
 	// Why is what the person is told; "" = they are not.
 	Why() string
 }
+
+// Sourced is the tool that a source has, in a place. It is a Tool.
+type Sourced struct {
+	External External
+	From     Source // nil = it is not configured any more
+	Place    Place
+}
+
+// Spec implements Tool.
+func (t Sourced) Spec() llm.ToolSpec { return t.External.Spec }
+
+// Effect implements Tool. A class that is not known is the worst.
+func (t Sourced) Effect(json.RawMessage) Effect {
+	if t.External.Class == Read || t.External.Class == Keyed {
+		return Effect{Class: t.External.Class}
+	}
+	return Effect{Class: Once}
+}
+
+// Why implements Cautious.
+func (t Sourced) Why() string {
+	if t.External.Asks {
+		return "This tool is not built in, and a person allows each of its calls."
+	}
+	return ""
+}
+
+// Inquires implements Inquirer.
+func (t Sourced) Inquires() bool { return t.External.Inquires }
+
+// Plan implements Planner.
+func (t Sourced) Plan(context.Context, Request) (json.RawMessage, *Result, error) {
+	plan, err := json.Marshal(Started{Boot: t.Place.Boot})
+	return plan, nil, err
+}
+
+// Run implements Tool.
+func (t Sourced) Run(ctx context.Context, req Request) (Result, error) {
+	if t.From == nil {
+		return Fail(CodeUnknownTool, fmt.Sprintf("Error: this server has no %s any more, of which this tool was.", t.External.Source)), nil
+	}
+	return t.From.Call(ctx, t.Place, t.External, req)
+}
+
+var (
+	_ Planner  = Sourced{}
+	_ Cautious = Sourced{}
+	_ Inquirer = Sourced{}
+)

@@ -12,7 +12,6 @@ import (
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/clip"
-	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
@@ -111,7 +110,7 @@ func (x *externals) take(e tool.External, taken map[string]string) {
 	case len(x.list) == externalsMax:
 		x.leave("%s: %s is beyond the first %d", e.Source, name, externalsMax)
 	default:
-		if _, err := tool.Check(external{e: e}); err != nil {
+		if _, err := tool.Check(tool.Sourced{External: e}); err != nil {
 			x.leave("%s: %s", e.Source, errs.Public(err))
 			return
 		}
@@ -146,9 +145,9 @@ func (x *externals) read(ctx context.Context, blobs thread.Blobs, hash string) e
 func (x *externals) make() error {
 	for _, e := range x.list {
 		i := slices.IndexFunc(x.sources, func(s tool.Source) bool { return s.Name() == e.Source })
-		t := external{e: e, place: x.place}
+		t := tool.Sourced{External: e, Place: x.place}
 		if i >= 0 {
-			t.source = x.sources[i]
+			t.From = x.sources[i]
 		}
 		checked, err := tool.Check(t)
 		if err != nil {
@@ -179,9 +178,9 @@ func (x *externals) tell(ctx context.Context, blobs thread.Blobs, about *thread.
 // finished lets the sources go of what they keep for a call whose result is in the log.
 func (x *externals) finished(ctx context.Context, done thread.ToolCompleted) func() {
 	for _, t := range x.tools {
-		e := t.(*tool.Checked).Tool.(external)
-		if f, is := e.source.(tool.Finisher); is && e.e.Spec.Name == done.Tool {
-			return func() { f.Finish(ctx, x.place, e.e, agent.Key(x.place.Thread, done.Call)) }
+		e := t.(*tool.Checked).Tool.(tool.Sourced)
+		if f, is := e.From.(tool.Finisher); is && e.External.Spec.Name == done.Tool {
+			return func() { f.Finish(ctx, x.place, e.External, agent.Key(x.place.Thread, done.Call)) }
 		}
 	}
 	return nil
@@ -227,52 +226,3 @@ func (k *Supervisor) toolsThere(tenant string, d definition.Definition) error {
 	}
 	return nil
 }
-
-// external is a tool of a source.
-type external struct {
-	e      tool.External
-	source tool.Source // nil = it is not configured any more
-	place  tool.Place
-}
-
-// Spec implements tool.Tool.
-func (t external) Spec() llm.ToolSpec { return t.e.Spec }
-
-// Effect implements tool.Tool. A class that is not known is the worst.
-func (t external) Effect(json.RawMessage) tool.Effect {
-	if t.e.Class == tool.Read || t.e.Class == tool.Keyed {
-		return tool.Effect{Class: t.e.Class}
-	}
-	return tool.Effect{Class: tool.Once}
-}
-
-// Why implements tool.Cautious.
-func (t external) Why() string {
-	if t.e.Asks {
-		return "This tool is not built in, and a person allows each of its calls."
-	}
-	return ""
-}
-
-// Inquires implements tool.Inquirer.
-func (t external) Inquires() bool { return t.e.Inquires }
-
-// Plan implements tool.Planner.
-func (t external) Plan(context.Context, tool.Request) (json.RawMessage, *tool.Result, error) {
-	plan, err := json.Marshal(tool.Started{Boot: t.place.Boot})
-	return plan, nil, err
-}
-
-// Run implements tool.Tool.
-func (t external) Run(ctx context.Context, req tool.Request) (tool.Result, error) {
-	if t.source == nil {
-		return tool.Fail(tool.CodeUnknownTool, fmt.Sprintf("Error: this server has no %s any more, of which this tool was.", t.e.Source)), nil
-	}
-	return t.source.Call(ctx, t.place, t.e, req)
-}
-
-var (
-	_ tool.Planner  = external{}
-	_ tool.Cautious = external{}
-	_ tool.Inquirer = external{}
-)

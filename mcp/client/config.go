@@ -4,14 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/egress/outbound"
 	"github.com/skete-dev/skete/internal/pattern"
 )
 
@@ -90,7 +88,7 @@ func (s Server) check(bad func(string, ...any)) {
 		bad("args and env are for a command")
 	}
 	if s.URL != "" {
-		if err := checkURL(s.URL); err != nil {
+		if err := outbound.CheckURL(s.URL); err != nil {
 			bad("url: %v", err)
 		}
 	}
@@ -139,27 +137,6 @@ var reserved = map[string]bool{
 }
 
 func badWord(s string) bool { return len(s) > wordBytesMax || strings.ContainsRune(s, 0) }
-
-func checkURL(text string) error {
-	u, err := url.Parse(text)
-	switch {
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		return errs.New(errs.Invalid, "it is not http://… or https://…")
-	case u.User != nil:
-		return errs.New(errs.Invalid, "it holds a user; name a secret")
-	case u.Fragment != "":
-		return errs.New(errs.Invalid, "it has a fragment")
-	case u.Scheme == "http" && !isNear(u.Hostname()):
-		return errs.New(errs.Invalid, "http is for an address or localhost; elsewhere it has to be https")
-	}
-	return nil
-}
-
-// isNear reports whether a host is written as an address, or is this one.
-func isNear(host string) bool {
-	_, err := netip.ParseAddr(host)
-	return err == nil || host == "localhost"
-}
 
 // mayUse reports whether the tools of a server are for a tenant's agent; "" = any one.
 func (s Server) mayUse(tenant, agent string) bool {

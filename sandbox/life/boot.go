@@ -28,8 +28,9 @@ type Request struct {
 	Spec   sandbox.Spec // normalised
 	// From is the snapshot that it goes on from; nil: it begins empty.
 	From  *sandbox.Snapshot
-	Run   string // that it is for; "" = none
-	Agent string // of Run
+	Run   string        // that it is for; "" = none
+	Agent string        // of Run
+	Keep  time.Duration // as in sandbox.CreateRequest
 	Asked time.Time
 }
 
@@ -50,8 +51,11 @@ func New(d *Deps, r Request, p *selector.Provider) *Sandbox {
 	if r.From != nil {
 		info.From = r.From.ID
 	}
-	if r.Run != "" {
+	switch {
+	case r.Run != "":
 		info.ForRun = sandbox.ForRun{Run: r.Run, Agent: r.Agent, Active: []string{r.Run}}
+	case r.Keep > 0:
+		info.ForRun = sandbox.Kept(r.Keep)
 	}
 	k := keep(d, newRecord(d.Node, r.fingerprint(), info), newJournal(d.Registry, d.Node, r.ID))
 	k.from, k.asked = r.From, r.Asked

@@ -42,6 +42,9 @@ func Load(d *Deps, key string, value []byte, revision uint64) (*Sandbox, error) 
 		// A wall clock that went backwards must not lengthen a life.
 		k.deadline = time.Now().Add(min(at.Sub(d.now()), rec.Info.Spec.TTL))
 	}
+	if at := rec.Info.LastUsedAt; !rec.Alive() && !at.IsZero() {
+		k.used = k.used.Add(-max(0, d.now().Sub(at))) // a restart is no use
+	}
 	k.written = rec.Alive() // the server before this one may have let calls in
 	d.Quota.Set(k.tenant, k.id, quota.Of(rec.Info))
 	return k, nil

@@ -99,11 +99,21 @@ func (k *Sandbox) Leave(run string, then sandbox.Then, wait time.Duration) error
 	return k.tie(func(f sandbox.ForRun) sandbox.ForRun { return f.Left(run, then, wait) })
 }
 
+// Keep changes after what time without use a sandbox for no run is removed.
+func (k *Sandbox) Keep(wait time.Duration) error {
+	return k.tie(func(f sandbox.ForRun) sandbox.ForRun {
+		if f.Run != "" {
+			return f
+		}
+		return sandbox.Kept(wait)
+	})
+}
+
 func (k *Sandbox) tie(change func(sandbox.ForRun) sandbox.ForRun) error {
 	k.mu.Lock()
 	was, ended := k.rec.Info.ForRun, k.gone || k.rec.Info.State == sandbox.Destroyed
 	k.mu.Unlock()
-	if now := change(was); ended || now.Run == was.Run && now.Then == was.Then && slices.Equal(now.Active, was.Active) {
+	if now := change(was); ended || now.Run == was.Run && now.Then == was.Then && now.Wait == was.Wait && slices.Equal(now.Active, was.Active) {
 		return nil
 	}
 	if err := k.commit(func(r *registryRecord) { r.Info.ForRun = change(r.Info.ForRun) }); err != nil {

@@ -36,6 +36,15 @@ func (m *Manager) Leave(_ context.Context, tenant, run string, then sandbox.Then
 	return failed
 }
 
+// Keep changes after what time without use a sandbox that is for no run is removed.
+func (m *Manager) Keep(_ context.Context, tenant string, id sandbox.ID, wait time.Duration) error {
+	k, err := m.find(tenant, id)
+	if err != nil {
+		return err
+	}
+	return k.Keep(wait)
+}
+
 // RunIn is a run that is under way in a sandbox, as far as that knows.
 type RunIn struct {
 	Tenant, Run string

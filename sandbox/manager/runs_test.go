@@ -132,3 +132,54 @@ func TestRunOver_afterACrash(t *testing.T) {
 		w.check(t, m, "t")
 	})
 }
+
+// A sandbox that the server made for no run is removed when it was not used for as long as it
+// is kept, also where it was stopped before, and where the server restarts more often than
+// that; what the next request for it says of the time counts.
+func TestKeep(t *testing.T) {
+	timeless(t, func(t *testing.T, w *world) {
+		m := w.open(t, w.config(nil))
+		made := func(name string, keep time.Duration) sandbox.ID {
+			i, err := m.Create(t.Context(), "t", sandbox.CreateRequest{Spec: sandbox.Spec{Persist: true, IdleTimeout: 15 * time.Minute}, Key: name, Keep: keep})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return i.ID
+		}
+		short, long, used, people := made("short", 2*time.Hour), made("long", 2*time.Hour), made("used", 2*time.Hour), made("people", 0)
+		if err := m.Keep(t.Context(), "t", long, 9*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Enter(t.Context(), "t", short, runA, "coder", true); err != nil {
+			t.Fatal(err)
+		}
+		leave(t, m, runA, sandbox.ThenNothing) // a run in it changes nothing
+		for _, id := range []sandbox.ID{short, long, used, people} {
+			if _, err := m.Stop(t.Context(), "t", id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(time.Hour)
+		if _, err := m.Start(t.Context(), "t", used); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Stop(t.Context(), "t", used); err != nil {
+			t.Fatal(err)
+		}
+		pass(30 * time.Minute)
+		if err := m.Close(); err != nil {
+			t.Fatal(err)
+		}
+		m = w.open(t, w.config(nil))
+		pass(40 * time.Minute) // ten minutes too late for the first one
+		wantState(t, m, short, sandbox.Destroyed, sandbox.ReasonRunOver)
+		wantState(t, m, used, sandbox.Stopped, sandbox.ReasonStopped)
+		wantState(t, m, long, sandbox.Stopped, sandbox.ReasonStopped)
+		pass(2 * time.Hour)
+		wantState(t, m, used, sandbox.Destroyed, sandbox.ReasonRunOver)
+		pass(8 * time.Hour)
+		wantState(t, m, long, sandbox.Destroyed, sandbox.ReasonRunOver)
+		wantState(t, m, people, sandbox.Stopped, sandbox.ReasonStopped)
+		w.check(t, m, "t")
+	})
+}

@@ -23,7 +23,7 @@ import (
 // is given instead. Limit: the tenant's quota. Conflict: the key was used for
 // another spec, or the sandbox was destroyed meanwhile.
 func (m *Manager) Create(ctx context.Context, tenant string, r sandbox.CreateRequest) (sandbox.Info, error) {
-	c := life.Request{Asked: time.Now(), Tenant: tenant, ID: sandbox.NewID(), Run: r.Run, Agent: r.Agent}
+	c := life.Request{Asked: time.Now(), Tenant: tenant, ID: sandbox.NewID(), Run: r.Run, Agent: r.Agent, Keep: r.Keep}
 	if err := sandbox.CheckTenant(tenant); err != nil {
 		return sandbox.Info{}, err
 	}

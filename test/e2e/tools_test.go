@@ -4,10 +4,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/api"
 )
@@ -131,4 +137,89 @@ func onHost(text string) string {
 		}
 	}
 	return ""
+}
+
+const clerking = `
+replies:
+  - calls:
+      - name: note_issue
+        args: {id: 7, text: "it's late"}
+  - calls:
+      - name: whole
+        args: {}
+  - calls:
+      - name: whole
+        args: {}
+else: {text: Noted.}
+`
+
+// A tool that is a request is made by the host, and is a record of the audit log; a rate holds
+// over kill -9 of the server; a tool whose sandbox the quota has no room for says so, and the
+// run goes on; a person calls the same tools, with the same limits.
+func TestToolsOfRequests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var mu sync.Mutex
+	var got []string
+	issues := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, r.Method+" "+r.URL.RequestURI()+" "+string(body))
+		fmt.Fprintf(rw, `{"notes": %d}`, len(got))
+	}))
+	t.Cleanup(issues.Close)
+	w.withModel(clerking, map[string]string{"clerk.yaml": "description: notes\ntools: [note_issue, whole]\n"})
+	w.withTool("note_issue", fmt.Sprintf(`
+description: Adds a note to an issue.
+input: {type: object, additionalProperties: false, required: [id, text], properties: {id: {type: integer}, text: {type: string}}}
+output: {type: object, required: [notes]}
+http: {method: POST, url: "%s/issues/{id}/notes", query: {by: agent}, body: {text: "{text}"}}
+rate: {calls: 2, per: 1h}
+`, issues.URL))
+	w.withTool("whole", "description: Fills what there is.\ncommand: echo done\nsandbox: {scope: '{call}', memory_mb: 128}\n")
+	w.withTool("count", "description: Counts.\ncommand: echo x >> n; wc -l < n; exit 3\nsandbox: {scope: '{user}', memory_mb: 128, keep: 1h}\n")
+	w.env = append(w.env, "SKETE_LIMITS_SANDBOXES=1")
+	w.start()
+	filler := w.create(api.CreateSandbox{MemoryMB: 128})
+	id := strings.TrimSpace(w.must("run", "-q", "--detach", "--agent", "clerk", "--sandbox", filler.ID, "Note it."))
+	w.until("the run is over", func() error {
+		r, err := w.c.Run(id).Get(w.ctx())
+		if err == nil && r.State != "succeeded" {
+			return fmt.Errorf("it is %s: %s", r.State, r.Text)
+		}
+		return err
+	})
+	outputs := w.outputs(id)
+	if len(outputs) != 3 || outputs[0] != `{"notes": 1}` || !strings.Contains(outputs[1], "no sandbox can be made for this tool") || !strings.Contains(outputs[1], "quota of 1 sandboxes is used up") {
+		t.Errorf("%q", outputs)
+	}
+	if r, err := w.c.RunTool(w.ctx(), "note_issue", api.RunTool{Args: json.RawMessage(`{"id": 8, "text": "b"}`)}); err != nil || r.Failed || r.Text != `{"notes": 2}` {
+		t.Errorf("%+v, %v", r, err)
+	}
+	w.kill()
+	w.start()
+	if out, code := w.cli("tool", "run", "note_issue", "--args", `{"id": 9, "text": "c"}`); code != 1 || !strings.Contains(out, "may be called 2 times in 1h") {
+		t.Errorf("a third call, after a restart: %d %s", code, out)
+	}
+	if out, code := w.cli("tool", "run", "note_issue", "--args", `{"id": "x"}`); code != 1 || !strings.Contains(out, "invalid arguments for note_issue") {
+		t.Errorf("%d %s", code, out)
+	}
+	w.ok(filler.Destroy(w.ctx()))
+	for _, want := range []string{"1", "2"} {
+		if out, code := w.cli("tool", "run", "count", "--json"); code != 3 || !strings.Contains(out, `"text": "`+want+`\n`) {
+			t.Errorf("%d %s", code, out)
+		}
+	}
+	if out := w.must("vm", "list", "--json"); !strings.Contains(out, `"after_run": "remove"`) || !strings.Contains(out, `"skete.tool.name": "count"`) {
+		t.Errorf("%s", out)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if d := cmp.Diff([]string{`POST /issues/7/notes?by=agent {"text":"it's late"}`, `POST /issues/8/notes?by=agent {"text":"b"}`}, got); d != "" {
+		t.Error(d)
+	}
+	if log := w.must("audit", "list", "--json"); strings.Count(log, `"tool.request"`) != 2 || !strings.Contains(log, "/issues/7/notes\"") || strings.Contains(log, "by=agent") {
+		t.Errorf("%s", log)
+	}
 }

@@ -1,6 +1,7 @@
 package declared
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,7 +49,7 @@ func (c *call) own() bool { return c.what.Manifest.Sandbox.Scope != "" }
 // scope is the text that calls share a sandbox by.
 func (c *call) scope() string {
 	return strings.NewReplacer(
-		"{call}", "call "+c.req.Key, "{run}", "run "+string(c.p.Top), "{thread}", "thread "+string(c.p.Thread.Root()), "{user}", "user "+c.p.By, "{tenant}", "tenant",
+		"{call}", "call "+c.req.Key, "{run}", "run "+string(cmp.Or(c.p.Top, c.p.Run)), "{thread}", "thread "+string(c.p.Thread.Root()), "{user}", "user "+c.p.By, "{tenant}", "tenant",
 	).Replace(c.what.Manifest.Sandbox.Scope)
 }
 
@@ -62,13 +63,29 @@ func (c *call) sandboxKey() string {
 	return "tool-" + short(c.p.Tenant, c.scope(), string(spec))
 }
 
-// removedWith is the run with which the sandbox ends, "" = it outlives runs.
-func (c *call) removedWith() string {
-	scope := c.what.Manifest.Sandbox.Scope
-	if strings.Contains(scope, "{call}") || strings.Contains(scope, "{run}") {
-		return string(c.p.Top)
+// wanted is the sandbox of the tool's own.
+func (c *call) wanted() Wanted {
+	s := c.what.Manifest.Sandbox
+	w := Wanted{Key: c.sandboxKey(), Tool: c.what.Manifest.Name, Scope: c.scope(), Spec: c.spec()}
+	switch {
+	case c.alone():
+		w.Keep = aloneKeep
+	case s.outlives():
+		w.Keep = cmp.Or(s.Keep, keepUsual)
+	default:
+		w.Run = string(c.p.Top)
 	}
-	return ""
+	return w
+}
+
+// aloneKeep is how long a sandbox of a single call that is of no run is kept if its server dies.
+const aloneKeep = 15 * time.Minute
+
+// alone reports whether the sandbox is for this call alone: of a call that a person makes,
+// there is no run and no thread that could have another one.
+func (c *call) alone() bool {
+	s := c.what.Manifest.Sandbox.Scope
+	return c.p.Top == "" && (strings.Contains(s, "{call}") || strings.Contains(s, "{run}") || strings.Contains(s, "{thread}"))
 }
 
 // spec is the sandbox of the tool's own, with the keys of a request for one.
@@ -265,7 +282,7 @@ func (c *call) finish(ctx context.Context, r tool.Result) (tool.Result, error) {
 	if err != nil {
 		return tool.Result{}, err
 	}
-	r.Blocks[0].Text = c.clipped(text) + handed
+	r.Blocks[0].Text = c.what.Manifest.clipped(text) + handed
 	return r, nil
 }
 
@@ -280,17 +297,17 @@ func (c *call) structured(ctx context.Context, r tool.Result, output string) (to
 		beside = "\n[stderr]\n" + strings.ToValidUTF8(string(errors), "\uFFFD")
 	}
 	if r.Failed {
-		r.Blocks[0].Text = c.clipped(r.Blocks[0].Text + beside)
+		r.Blocks[0].Text = c.what.Manifest.clipped(r.Blocks[0].Text + beside)
 		return r, nil
 	}
 	if why := misfit(c.what.Manifest.Output, output); why != "" {
-		return tool.Fail(CodeOutput, c.clipped("Error: the tool wrote something else than it promises: "+why+"\n"+output+beside)), nil
+		return tool.Fail(CodeOutput, c.what.Manifest.clipped("Error: the tool wrote something else than it promises: "+why+"\n"+output+beside)), nil
 	}
 	handed, err := c.handBack(ctx)
 	if err != nil {
 		return tool.Result{}, err
 	}
-	r.Blocks[0].Text = c.clipped(strings.TrimSpace(output)) + handed
+	r.Blocks[0].Text = c.what.Manifest.clipped(strings.TrimSpace(output)) + handed
 	return r, nil
 }
 
@@ -298,8 +315,8 @@ func (c *call) structured(ctx context.Context, r tool.Result, output string) (to
 const CodeOutput = "invalid_output"
 
 // clipped is a text as long as the manifest lets it be: its head and its tail.
-func (c *call) clipped(s string) string {
-	limit := c.what.Manifest.Result.BytesMax
+func (m Manifest) clipped(s string) string {
+	limit := m.Result.BytesMax
 	if limit == 0 {
 		limit = resultBytesUsual
 	}

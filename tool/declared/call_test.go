@@ -9,11 +9,16 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/patience"
+	"github.com/skete-dev/skete/kv"
+	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/backend/guest"
@@ -35,13 +40,15 @@ type shop struct {
 	weak    bool // the sandboxes do not isolate
 	made    []string
 	specs   []map[string]any
+	wanted  declared.Wanted // the last one
 	removed []string
 	now     time.Time
+	rates   kv.Store
 }
 
 func newShop(t *testing.T) *shop {
 	t.Helper()
-	x := &shop{t: t, dir: t.TempDir(), run: machine.Start(t), own: machine.Start(t), boot: "b1", now: time.Now()}
+	x := &shop{t: t, dir: t.TempDir(), run: machine.Start(t), own: machine.Start(t), boot: "b1", now: time.Now(), rates: kvtest.NewMemory()}
 	id := thread.NewID()
 	x.place = tool.Place{
 		Tenant: "acme", Agent: "auditor", Thread: id, Run: "run_1", Top: "run_1", By: "anna", Machine: "m1", Boot: "b1", Dir: x.run.Workdir,
@@ -53,20 +60,21 @@ func newShop(t *testing.T) *shop {
 
 // open is a new server over what there is.
 func (x *shop) open() {
-	x.s = declared.New(declared.Config{Folder: declared.NewFolder(x.dir), Sandboxes: x, Now: func() time.Time { return x.now }})
+	x.s = declared.New(declared.Config{Folder: declared.NewFolder(x.dir), Sandboxes: x, Rates: x.rates, Now: func() time.Time { return x.now }})
 }
 
 func mount(context.Context, string, []byte) error { return nil }
 
 // Make implements declared.Sandboxes.
-func (x *shop) Make(_ context.Context, tenant, key, run string, spec map[string]any) (string, error) {
+func (x *shop) Make(_ context.Context, tenant string, w declared.Wanted) (string, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !slices.Contains(x.made, tenant+" "+key+" "+run) {
-		x.made = append(x.made, tenant+" "+key+" "+run)
-		x.specs = append(x.specs, spec)
+	if made := tenant + " " + w.Key + " " + w.Run; !slices.Contains(x.made, made) {
+		x.made = append(x.made, made)
+		x.specs = append(x.specs, w.Spec)
 	}
-	return key, x.err
+	x.wanted = w
+	return w.Key, x.err
 }
 
 // Open implements declared.Sandboxes.
@@ -172,9 +180,37 @@ func TestCall_scopes(t *testing.T) {
 			x.call(e, fmt.Sprint(name, i), `{}`)
 		}
 		x.place = home
+		if (x.wanted.Keep == 24*time.Hour) == tt.run || x.wanted.Tool != name || strings.Contains(x.wanted.Scope, "{") {
+			t.Errorf("%s: %+v", tt.scope, x.wanted)
+		}
 		with := strings.HasSuffix(x.made[0], " run_1")
 		if len(x.made) != tt.want || with != tt.run {
 			t.Errorf("%s: %v", tt.scope, x.made)
+		}
+	}
+}
+
+// A sandbox that outlives runs is kept as long as its manifest says.
+func TestCall_keep(t *testing.T) {
+	x := newShop(t)
+	x.call(x.find("t", "description: d\ncommand: 'true'\nsandbox: {scope: '{user}', keep: 90m}\n"), "k", `{}`)
+	if x.wanted.Keep != 90*time.Minute || x.wanted.Run != "" || x.wanted.Scope != "user anna" {
+		t.Errorf("%+v", x.wanted)
+	}
+}
+
+// A call that a person makes has a sandbox for itself, whatever run or thread it is not of,
+// which is removed after it, or soon if the server dies; what is a user's is shared.
+func TestCall_ofAPerson(t *testing.T) {
+	x := newShop(t)
+	x.place.Top = ""
+	for scope, keep := range map[string]time.Duration{"{call}": 15 * time.Minute, "{run}": 15 * time.Minute, "a-{thread}": 15 * time.Minute, "{user}": 24 * time.Hour} {
+		x.removed = nil
+		e := x.find("t", "description: d\ncommand: 'true'\nsandbox: {scope: '"+scope+"'}\n")
+		x.call(e, "k", `{}`)
+		x.s.Finish(t.Context(), x.place, e, "k")
+		if x.wanted.Keep != keep || x.wanted.Run != "" || (len(x.removed) == 1) != (scope != "{user}") {
+			t.Errorf("%s: %+v, removed %v", scope, x.wanted, x.removed)
 		}
 	}
 }
@@ -330,6 +366,7 @@ func TestCall_rate(t *testing.T) {
 		return list
 	}
 	for _, when := range []string{"first", "a minute later"} {
+		x.open() // the server was killed
 		if got := strings.Join(codes(), ","); got != ",,"+tool.CodeLimit {
 			t.Errorf("%s: %q", when, got)
 		}
@@ -344,6 +381,55 @@ func TestCall_rate(t *testing.T) {
 	req.Again = true
 	if r, err := x.s.Call(t.Context(), x.place, e, req); err != nil || r.Failed {
 		t.Errorf("one that goes on: %+v, %v", r, err)
+	}
+}
+
+// A rate is held in any stretch of its time, by calls at any times and in servers that share
+// the store, and the record of what was called stays small.
+func TestRate_anyStretch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := declared.Rate{Calls: rapid.IntRange(1, 200).Draw(t, "calls"), Per: time.Minute}
+		store := kvtest.NewMemory()
+		now := time.Unix(1_700_000_000, 0)
+		var made []time.Time
+		for i := range rapid.IntRange(1, 300).Draw(t, "n") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 3000).Draw(t, "ms")) * time.Millisecond)
+			wait, size, err := declared.Take(store, limit, fmt.Sprint(i), now) // each by another server
+			if err != nil || size > 8<<10 {
+				t.Fatal(size, err)
+			}
+			recent := slices.DeleteFunc(slices.Clone(made), func(at time.Time) bool { return now.Sub(at) >= limit.Per })
+			if wait == 0 {
+				made = append(made, now)
+				if len(recent) >= limit.Calls {
+					t.Fatalf("%d calls in a minute, at most %d", len(recent)+1, limit.Calls)
+				}
+			} else if limit.Calls <= 64 && len(recent) < limit.Calls || wait > limit.Per {
+				t.Fatalf("one that could be made waits %v after %d of %d calls", wait, len(recent), limit.Calls)
+			}
+		}
+	})
+}
+
+// Servers that count at once count every call.
+func TestRate_atOnce(t *testing.T) {
+	store := kvtest.NewMemory()
+	var wg sync.WaitGroup
+	var free atomic.Int32
+	for i := range 40 {
+		wg.Go(func() {
+			wait, _, err := declared.Take(store, declared.Rate{Calls: 10, Per: time.Hour}, fmt.Sprint(i), time.Unix(1_700_000_000, 0))
+			if err != nil {
+				t.Error(err)
+			}
+			if wait == 0 {
+				free.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if n := free.Load(); n != 10 {
+		t.Errorf("%d calls of 10 were free", n)
 	}
 }
 

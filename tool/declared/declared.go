@@ -1,5 +1,6 @@
 // Package declared has the tools that the operator declares: a manifest each, with what the
-// tool is for, the schema of its arguments, and a command that does it in a sandbox.
+// tool is for, the schema of its arguments, and a command that does it in a sandbox, or a
+// request of HTTP.
 //
 //	folder := declared.NewFolder("/etc/skete/tools")  // NAME.yaml, or NAME/tool.yaml with files beside it
 //	source := declared.New(declared.Config{Folder: folder, Sandboxes: …})
@@ -13,6 +14,10 @@
 // The command runs in the run's sandbox, or in one of its own that its scope names. There,
 // calls whose scope is the same text share a sandbox. It is found again by its key, and so is
 // the process of a call: a server that was killed attaches to what it started.
+//
+// A tool may have a request of HTTP in place of a command. The host makes it, to the host that
+// the manifest names; an argument fills a segment of the path, a parameter or a part of the
+// body, and can change nothing else of it.
 //
 // A run keeps the manifest and the files beside it with which it began.
 //
@@ -30,21 +35,34 @@ import (
 	"sync"
 	"time"
 
+	"github.com/skete-dev/skete/egress/outbound"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/keylock"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/tool"
 )
 
 // Sandboxes makes the sandboxes of tools.
 type Sandboxes interface {
-	// Make makes one, or finds the one that was made with the key. It is removed with the
-	// run, "" = with none: then it is stopped when it was not used for a while.
+	// Make makes one, or finds the one that was made with the key.
 	// Limit: the tenant's quota. Unsupported: there can be none here.
-	Make(ctx context.Context, tenant, key string, run string, spec map[string]any) (id string, err error)
+	Make(ctx context.Context, tenant string, w Wanted) (id string, err error)
 	// Open makes one usable; release gives it back.
 	Open(ctx context.Context, tenant, id string) (m Machine, release func(), err error)
 	// Remove ends one. It may be repeated.
 	Remove(ctx context.Context, tenant, id string) error
+}
+
+// Wanted is a sandbox of tools.
+type Wanted struct {
+	Key string
+	// Run is the run with which it is removed, "" = it is removed when it was not used for
+	// Keep. Until then it is stopped when it was not used for a while.
+	Run  string
+	Keep time.Duration
+	// Tool and Scope are what people are told of it.
+	Tool, Scope string
+	Spec        map[string]any // with the keys of a request for one
 }
 
 // Machine is where a command runs.
@@ -61,7 +79,13 @@ type Machine struct {
 type Config struct {
 	Folder    *Folder
 	Sandboxes Sandboxes // nil = tools have none of their own
-	Now       func() time.Time
+	// Rates keeps what was called, below RatesPrefix; nil = no rate is held.
+	Rates kv.Store
+	// Outbound is how requests of tools leave the host.
+	Outbound outbound.Config
+	// Sent is told of each request that was made; nil = nothing is. It does not block.
+	Sent func(Sent)
+	Now  func() time.Time
 }
 
 // Source is a tool.Source.
@@ -82,7 +106,7 @@ func New(c Config) *Source {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Source{c: c, calls: map[string]string{}}
+	return &Source{c: c, rates: rates{kv: c.Rates}, calls: map[string]string{}}
 }
 
 // Name implements tool.Source.
@@ -123,9 +147,16 @@ func (s *Source) Call(ctx context.Context, p tool.Place, e tool.External, req to
 	if err != nil {
 		return tool.Result{}, fmt.Errorf("read the tool %s: %w", e.Spec.Name, err)
 	}
-	if wait := s.rates.take(p.Tenant+"/"+what.Manifest.Name, what.Manifest.Rate, req, s.c.Now()); wait > 0 {
+	wait, err := s.rates.take(ctx, p.Tenant, what.Manifest.Name, what.Manifest.Rate, req, s.c.Now())
+	if err != nil {
+		return tool.Result{}, fmt.Errorf("count a call of %s: %w", e.Spec.Name, err)
+	}
+	if wait > 0 {
 		return tool.Fail(tool.CodeLimit, fmt.Sprintf("Error: %s may be called %d times in %v. Try again in %v.",
 			what.Manifest.Name, what.Manifest.Rate.Calls, what.Manifest.Rate.Per, wait.Round(time.Second))), nil
+	}
+	if what.Manifest.HTTP != nil {
+		return s.ask(ctx, p, req, what)
 	}
 	c := &call{s: s, p: p, req: req, what: what}
 	m, release, bad, err := s.machine(ctx, c)
@@ -159,10 +190,9 @@ func (s *Source) machine(ctx context.Context, c *call) (m Machine, release func(
 	if s.c.Sandboxes == nil {
 		return m, nil, unfit(m), nil
 	}
-	key := c.sandboxKey()
-	id, err := s.c.Sandboxes.Make(ctx, c.p.Tenant, key, c.removedWith(), c.spec())
+	id, err := s.c.Sandboxes.Make(ctx, c.p.Tenant, c.wanted())
 	if err == nil {
-		if strings.Contains(scope, "{call}") {
+		if strings.Contains(scope, "{call}") || c.alone() {
 			s.remember(c.p.Tenant+"/"+c.req.Key, id)
 		}
 		m, release, err = s.c.Sandboxes.Open(ctx, c.p.Tenant, id)

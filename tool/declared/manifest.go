@@ -27,6 +27,9 @@ const (
 	scopeMax         = 64
 	timeoutDefault   = 2 * time.Minute
 	timeoutMax       = time.Hour
+	keepUsual        = 24 * time.Hour
+	keepMin          = time.Minute
+	keepMax          = 30 * 24 * time.Hour
 	callsMax         = 100_000
 	perMax           = 24 * time.Hour
 	resultBytesMax   = 200 << 10
@@ -41,8 +44,10 @@ type Manifest struct {
 	Output      map[string]any `yaml:"output" json:"output,omitempty"` // JSON Schema of what the command writes; nil = any text
 	// Command is a line for the shell, or a program with its arguments. Arguments of a call
 	// are never a part of it.
-	Command any    `yaml:"command" json:"command"`
-	Effect  string `yaml:"effect" json:"effect,omitempty"` // read, keyed, once; "" = keyed
+	Command any `yaml:"command" json:"command,omitempty"`
+	// HTTP is a request that the host makes, in place of a command.
+	HTTP   *HTTP  `yaml:"http" json:"http,omitempty"`
+	Effect string `yaml:"effect" json:"effect,omitempty"` // read, keyed, once; "" = keyed, of a request read or once by its method
 	// RequiresSandbox may be said, and may not be false: commands never run on the host.
 	RequiresSandbox *bool   `yaml:"requires_sandbox" json:"requires_sandbox,omitempty"`
 	Sandbox         Sandbox `yaml:"sandbox" json:"sandbox,omitzero"`
@@ -71,6 +76,8 @@ type Sandbox struct {
 	Network  string            `yaml:"network" json:"network,omitempty"` // a profile of package egress; "" = none
 	Env      map[string]string `yaml:"env" json:"env,omitempty"`
 	Timeout  time.Duration     `yaml:"timeout" json:"timeout,omitempty"` // of a call; 0 = 2 min
+	// Keep is after what time without a call a sandbox is removed that outlives runs; 0 = a day.
+	Keep time.Duration `yaml:"keep" json:"keep,omitempty"`
 }
 
 // Rate bounds the calls of a tenant.
@@ -124,7 +131,12 @@ type checker struct {
 
 func (c checker) manifest() {
 	c.identity()
-	c.command()
+	if c.m.HTTP == nil {
+		c.command()
+	} else if c.m.Command != nil {
+		c.fail("command", "a tool has a command or http, not both")
+	}
+	c.http()
 	c.schemas()
 	c.choices()
 	c.sandbox()
@@ -150,7 +162,7 @@ func (c checker) command() {
 	case err != nil:
 		c.fail("command", "%v", err)
 	case strings.TrimSpace(line) == "":
-		c.fail("command", "a tool needs a command: a line for the shell, or a list of a program and its arguments")
+		c.fail("command", "a tool needs a command: a line for the shell, or a list of a program and its arguments; or http")
 	case len(line) > commandBytesMax || strings.ContainsRune(line, 0):
 		c.fail("command", "at most %d bytes, none of them NUL", commandBytesMax)
 	}
@@ -227,13 +239,28 @@ func (c checker) sandbox() {
 	if s.Timeout < 0 || s.Timeout > timeoutMax {
 		c.fail("sandbox.timeout", "a time up to %v", timeoutMax)
 	}
+	if s.Keep != 0 && (s.Keep < keepMin || s.Keep > keepMax) {
+		c.fail("sandbox.keep", "a time from %v to %v", keepMin, keepMax)
+	}
+	if s.Keep != 0 && !s.outlives() && c.m.HTTP == nil {
+		c.fail("sandbox.keep", "it is for a scope of {thread}, {user} or {tenant} alone: another sandbox is removed with its call or its run")
+	}
 	if len(s.Env) > listMax {
 		c.fail("sandbox.env", "at most %d variables", listMax)
 	}
-	own := s.Template != "" || s.Language != "" || s.CPUs != 0 || s.MemoryMB != 0 || s.DiskMB != 0 || s.Network != "" || len(s.Env) > 0
-	if s.Scope == "" && own {
+	if s.Scope == "" && s.ownKeys() && c.m.HTTP == nil {
 		c.fail("sandbox", "without a scope the tool runs in the run's sandbox, which is as it is; say `scope: \"{call}\"` for one of its own")
 	}
+}
+
+// ownKeys reports whether it says what a sandbox of the tool's own is like.
+func (s Sandbox) ownKeys() bool {
+	return s.Template != "" || s.Language != "" || s.CPUs != 0 || s.MemoryMB != 0 || s.DiskMB != 0 || s.Network != "" || len(s.Env) > 0
+}
+
+// outlives reports whether there is a sandbox of the tool's own that outlives runs.
+func (s Sandbox) outlives() bool {
+	return s.Scope != "" && !strings.Contains(s.Scope, "{call}") && !strings.Contains(s.Scope, "{run}")
 }
 
 // placeholders are what a scope may name.
@@ -291,10 +318,15 @@ func (m Manifest) spec() llm.ToolSpec {
 }
 
 func (m Manifest) class() tool.Class {
-	if m.Effect == "" {
+	switch {
+	case m.Effect != "":
+		return tool.Class(m.Effect)
+	case m.HTTP == nil:
 		return tool.Keyed
+	case m.HTTP.reads():
+		return tool.Read
 	}
-	return tool.Class(m.Effect)
+	return tool.Once
 }
 
 func (m Manifest) timeout() time.Duration {

@@ -69,6 +69,10 @@ func TestParse_refuses(t *testing.T) {
 		"a scope that goes up":       {start + "sandbox: {scope: '../{run}'}\n", "sandbox.scope"},
 		"a placeholder that is none": {start + "sandbox: {scope: '{host}'}\n", "sandbox.scope"},
 		"a long timeout":             {start + "sandbox: {timeout: 2h}\n", "sandbox.timeout"},
+		"a short time to keep":       {start + "sandbox: {scope: '{user}', keep: 1s}\n", "sandbox.keep: a time from"},
+		"a long time to keep":        {start + "sandbox: {scope: '{user}', keep: 10000h}\n", "sandbox.keep: a time from"},
+		"a run's, kept":              {start + "sandbox: {scope: '{user}-{run}', keep: 1h}\n", "sandbox.keep: it is for"},
+		"the run's, kept":            {start + "sandbox: {keep: 1h}\n", "sandbox.keep: it is for"},
 		"the run's with a network":   {start + "sandbox: {network: open}\n", "without a scope"},
 		"a network that is none":     {start + "sandbox: {scope: '{call}', network: all}\n", "sandbox.network"},
 		"a file of no argument":      {start + "sandbox: {scope: '{call}'}\nfiles: [x]\n", "files[0]"},
@@ -89,6 +93,7 @@ func TestParse_refuses(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte("description: d\ncommand: c\noutput: {type: object}\n"))
+	f.Add([]byte("description: d\ninput: {required: [a], properties: {a: {}}}\nhttp: {method: POST, url: 'https://a.example.com/{a}', query: {q: '{a}'}, body: ['{*}'], headers: {X: y}, secrets: [s], timeout: 1s}\nsandbox: {keep: 1h}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := declared.Parse("t.yaml", data)
 		if err != nil {

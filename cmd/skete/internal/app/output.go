@@ -270,9 +270,17 @@ func SandboxRow(s api.Sandbox) []string {
 		expires = ""
 	}
 	return []string{
-		s.ID, s.Name, state, ShortRun(s.Run), isolation, s.Provider, s.Language,
+		s.ID, s.Name, state, forWhat(s), isolation, s.Provider, s.Language,
 		fmt.Sprintf("%g", s.CPUs), fmt.Sprintf("%d", s.MemoryMB), Age(s.CreatedAt), expires,
 	}
+}
+
+// forWhat is the run that a sandbox is for, or the tool and the calls that share it.
+func forWhat(s api.Sandbox) string {
+	if tool := s.Metadata["skete.tool.name"]; s.Run == "" && tool != "" {
+		return tool + " (" + s.Metadata["skete.tool.scope"] + ")"
+	}
+	return ShortRun(s.Run)
 }
 
 // shortRun is how many characters of a run's id tables show.

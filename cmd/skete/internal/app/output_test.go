@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +77,14 @@ func inTerminal(t *testing.T, cols, lines int, print func(*os.File)) string {
 		}
 	}
 	return got
+}
+
+// A sandbox that was made for a tool says for which, and who shares it.
+func TestSandboxRow_ofATool(t *testing.T) {
+	row := SandboxRow(api.Sandbox{ID: "sbx_a", Metadata: map[string]string{"skete.tool.name": "scan", "skete.tool.scope": "user anna"}})
+	if got := row[slices.Index(SandboxHeader, "RUN")]; got != "scan (user anna)" {
+		t.Errorf("%q", got)
+	}
 }
 
 // The list of sandboxes leaves columns out in a narrow terminal, so that ids,

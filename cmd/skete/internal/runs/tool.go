@@ -2,12 +2,14 @@ package runs
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/cmd/skete/internal/screen"
@@ -15,14 +17,97 @@ import (
 	"github.com/skete-dev/skete/tool/declared"
 )
 
-// These commands read files alone, and ask no server.
+// These commands read files alone, and ask no server; but for run.
 
 func (a commands) tool() *cobra.Command {
-	cmd := app.Group("tool", "Tools of your own, as files: commands that run in sandboxes", `  skete tool validate tools/scan.yaml
+	cmd := app.Group("tool", "Tools of your own, as files: commands that run in sandboxes, and requests", `  skete tool validate tools/scan.yaml
   skete tool list
+  skete tool run scan --args '{"path": "app"}' --sandbox web
   skete help tools`)
-	cmd.AddCommand(a.toolValidate(), a.toolList(), a.toolShow())
+	cmd.AddCommand(a.toolValidate(), a.toolList(), a.toolShow(), a.toolRun())
 	return cmd
+}
+
+func (a commands) toolRun() *cobra.Command {
+	var in api.RunTool
+	var args, file string
+	cmd := &cobra.Command{
+		Use: "run NAME", Short: "Call a tool once, as an agent would",
+		Long: `Call a tool once, as an agent would: one that is declared, or one of an MCP server
+(mcp__SERVER__TOOL). What requires a sandbox of its own gets one, which is removed
+after the call; another command works in --sandbox. No person is asked: the caller is
+one. Ctrl-C ends what the tool does.
+
+The status is 0, that of the tool's command, or 1 for another failure.`,
+		Example: `  skete tool run scan --args '{"path": "app"}' --sandbox web
+  skete tool run create_issue --args-file issue.json --json
+  echo '{"q": "late"}' | skete tool run search --args-file -
+  skete tool run audit_only --agent auditor`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, words []string) error {
+			given, err := a.toolArgs(args, file)
+			if err != nil {
+				return err
+			}
+			in.Args = given
+			c, err := a.Connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			r, err := c.RunTool(cmd.Context(), words[0], in)
+			if err != nil {
+				return err
+			}
+			return a.toolResult(r)
+		},
+	}
+	cmd.Flags().StringVar(&args, "args", "", "the arguments, as `JSON`; default {}")
+	cmd.Flags().StringVar(&file, "args-file", "", "a `file` with them, - for stdin")
+	cmd.Flags().StringVar(&in.Sandbox, "sandbox", "", "where the tool works that has no sandbox of its own, and has its files from")
+	cmd.Flags().StringVar(&in.Agent, "agent", "", "the tool as this agent has it, with its secrets")
+	return cmd
+}
+
+// argsBytesMax bounds the arguments of a call.
+const argsBytesMax = 1 << 20
+
+// toolArgs are the arguments of a call.
+func (a commands) toolArgs(args, file string) (json.RawMessage, error) {
+	if args != "" && file != "" {
+		return nil, usage("the arguments stand in --args or in --args-file, not both")
+	}
+	if file != "" {
+		var err error
+		if args, err = a.read(file, argsBytesMax); err != nil {
+			return nil, err
+		}
+	}
+	if args = strings.TrimSpace(args); args == "" {
+		return nil, nil
+	}
+	var object map[string]any
+	if err := json.Unmarshal([]byte(args), &object); err != nil || object == nil {
+		return nil, usage("the arguments are no JSON object: %.80q", args)
+	}
+	return json.RawMessage(args), nil
+}
+
+// toolResult prints what a tool has answered.
+func (a commands) toolResult(r api.ToolResult) error {
+	if a.JSON {
+		if err := app.PrintJSON(a.Out, r); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintln(a.Out, strings.TrimSuffix(screen.Clean(r.Text), "\n"))
+	}
+	switch {
+	case !r.Failed:
+		return nil
+	case r.Exit != nil && *r.Exit > 0 && *r.Exit < 256:
+		return app.Exit(*r.Exit)
+	}
+	return app.Exit(1)
 }
 
 // toolView is what is printed about a tool with --json.

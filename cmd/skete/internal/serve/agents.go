@@ -49,9 +49,10 @@ func (r *running) openAgents(ctx context.Context) error {
 	}
 	r.tools = newTools(templates)
 	agents := definition.NewFolder(filepath.Clean(r.agentDir()), r.tools.Names(), r.agentsRead)
-	sources, own := r.sources()
+	sources, own := r.sources(records)
 	sources = append(sources, r.openMCP()...)
 	r.covers = coveredBy(sources)
+	r.toolRuns = toolRuns{sources, own.machines}
 	agents.With(r.covers, r.toolFolder.Version)
 	threads := r.store.Threads()
 	c := supervisor.Config{

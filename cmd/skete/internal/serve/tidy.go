@@ -8,6 +8,7 @@ import (
 
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/store"
+	"github.com/skete-dev/skete/tool/declared"
 )
 
 // tidyEvery is how often old threads and blobs without a reference are removed.
@@ -132,7 +133,7 @@ func (t *tidier) retain(ctx context.Context, all *store.Threads, tenant string) 
 // records are a tenant's keys outside of its threads.
 func (r *running) records(ctx context.Context, tenant string) ([]store.ThreadRecords, error) {
 	var list []store.ThreadRecords
-	for bucket, prefixes := range map[string][]string{runsBucket: {"run/", "start/"}, schedulesBucket: {"schedule/"}, memoriesBucket: {""}, workflowsBucket: {"run/", "definition/"}} {
+	for bucket, prefixes := range map[string][]string{runsBucket: {"run/", "start/", declared.RatesPrefix}, schedulesBucket: {"schedule/"}, memoriesBucket: {""}, workflowsBucket: {"run/", "definition/"}} {
 		kv, err := r.store.KV(ctx, bucket)
 		if err != nil {
 			return nil, err

@@ -5,15 +5,20 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/skete-dev/skete/audit"
+	"github.com/skete-dev/skete/egress/outbound"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/declared"
 )
 
 // sources are the tools that are not built in, and the sandboxes of their own.
-func (r *running) sources() ([]tool.Source, *toolSandboxes) {
+func (r *running) sources(rates kv.Store) ([]tool.Source, *toolSandboxes) {
 	own := &toolSandboxes{machines{r.manager, r.histories, nil, nil}}
 	dir := r.c.Tools.Dir
 	if dir == "" {
@@ -25,7 +30,30 @@ func (r *running) sources() ([]tool.Source, *toolSandboxes) {
 			r.c.Log.Error("a tool's manifest cannot be used", "dir", dir, "problem", errs.Public(e.Err))
 		}
 	}
-	return []tool.Source{declared.New(declared.Config{Folder: r.toolFolder, Sandboxes: own})}, own
+	return []tool.Source{declared.New(declared.Config{Folder: r.toolFolder, Sandboxes: own, Rates: rates, Outbound: outbound.Config{Held: r.secrets.Held}, Sent: r.auditSent})}, own
+}
+
+// auditSent tells the audit log of a request that the host made for a tool.
+func (r *running) auditSent(s declared.Sent) {
+	r.audit.Later(recordOfSent(s))
+}
+
+func recordOfSent(s declared.Sent) audit.Record {
+	result := strconv.Itoa(s.Status)
+	if s.Status == 0 {
+		result = "unanswered"
+	}
+	who := s.By
+	if s.Run != "" {
+		who = "run " + string(s.Run)
+	}
+	return audit.Record{
+		Time: s.At, Tenant: s.Tenant, Who: who, What: "tool.request", On: string(s.Thread), Result: result,
+		Detail: map[string]string{
+			"run": string(s.Run), "tool": s.Tool, "call": s.Call, "to": s.Method + " " + s.Host + s.Path, "secrets": strings.Join(s.Secrets, ", "),
+			"bytes": strconv.Itoa(s.Bytes), "ms": strconv.FormatInt(s.Took.Milliseconds(), 10),
+		},
+	}
 }
 
 // coveredBy says of which tools that are not built in agents' files may speak, which are every
@@ -40,20 +68,28 @@ func coveredBy(sources []tool.Source) (covers func(name string) bool) {
 // declared.Sandboxes.
 type toolSandboxes struct{ machines machines }
 
-// ofRun is the metadata of a sandbox that is removed with a run.
-const ofRun = sandbox.OwnPrefix + "tool.run"
+// Metadata of the sandboxes of tools: the run with which one is removed, and what people are
+// told of it, the tool that it was made for and the calls that share it.
+const (
+	ofRun   = sandbox.OwnPrefix + "tool.run"
+	ofTool  = sandbox.OwnPrefix + "tool.name"
+	ofScope = sandbox.OwnPrefix + "tool.scope"
+)
 
 // Make implements declared.Sandboxes.
-func (x *toolSandboxes) Make(ctx context.Context, tenant, key, run string, spec map[string]any) (string, error) {
-	s, err := specOf(spec)
+func (x *toolSandboxes) Make(ctx context.Context, tenant string, w declared.Wanted) (string, error) {
+	s, err := specOf(w.Spec)
 	if err != nil {
 		return "", err
 	}
-	own := map[string]string{sandbox.OwnPrefix + "tool": key}
-	if run != "" {
-		own[ofRun] = run
+	own := map[string]string{sandbox.OwnPrefix + "tool": w.Key, ofTool: w.Tool, ofScope: w.Scope}
+	if w.Run != "" {
+		own[ofRun] = w.Run
 	}
-	info, err := x.machines.m.Create(ctx, tenant, sandbox.CreateRequest{Spec: s, Key: key, Own: own})
+	info, err := x.machines.m.Create(ctx, tenant, sandbox.CreateRequest{Spec: s, Key: w.Key, Own: own, Keep: w.Keep})
+	if err == nil && w.Keep > 0 { // a manifest that says something else by now
+		err = x.machines.m.Keep(ctx, tenant, info.ID, w.Keep)
+	}
 	return string(info.ID), err
 }
 

@@ -1378,6 +1378,16 @@ class RunStreamItem(TypedDict):
     live: NotRequired[Live]
 
 
+class RunTool(TypedDict):
+    # the tool as this agent has it: some tools and secrets are for some agents alone
+    agent: NotRequired[str]
+    # the arguments, an object that fits the tool's schema; default {}
+    args: NotRequired[Any]
+    # in which a tool works that has no sandbox of its own, and from which files are taken, by its id, the beginning
+    # of it, or its name
+    sandbox: NotRequired[str]
+
+
 Sandbox = TypedDict('Sandbox', {
     'after_run': "NotRequired[Literal[\"stop\", \"remove\"]]",
     'after_run_ms': "NotRequired[int]",
@@ -1927,6 +1937,16 @@ class Todo(TypedDict):
 
 class TodoList(TypedDict):
     items: list[Todo]
+
+
+class ToolResult(TypedDict):
+    # of a failure
+    code: NotRequired[str]
+    # the exit status of a command
+    exit: NotRequired[int]
+    # it was done and did not work, or was refused
+    failed: bool
+    text: str
 
 
 class Transcript(TypedDict):
