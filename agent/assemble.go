@@ -68,6 +68,12 @@ type Parts struct {
 // Plugins are the plug-ins of one tenant.
 type Plugins = hook.Plugins
 
+// PluginHook is an event that a plug-in is asked about.
+type PluginHook = hook.Declared
+
+// PluginFailure is what happens when it cannot be asked.
+type PluginFailure = hook.Failure
+
 // assembly is what a Runner is made of, and works with.
 type assembly struct {
 	Parts

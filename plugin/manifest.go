@@ -51,6 +51,21 @@ type Manifest struct {
 type Hook struct {
 	Event string   `yaml:"event" json:"event"`
 	Tools []string `yaml:"tools" json:"tools,omitempty"` // names or globs; empty = all
+	// OnFailure is what happens when the plug-in cannot be asked: "deny", "ask", "skip"; "" = deny
+	// for PreToolUse and UserPromptSubmit, about which it decides, else skip.
+	OnFailure string `yaml:"on_failure" json:"on_failure,omitempty"`
+}
+
+// failures are what a hook's on_failure can be, by its event. Nothing is refused where there is
+// nothing to refuse, and a person can be asked about calls alone.
+func failures(event string) []string {
+	switch event {
+	case "PreToolUse":
+		return []string{"deny", "ask", "skip"}
+	case "UserPromptSubmit":
+		return []string{"deny", "skip"}
+	}
+	return []string{"skip"}
 }
 
 // Model is a model that the plug-in serves: NAME/MODEL for those who ask for it.
@@ -166,6 +181,9 @@ func (c checker) hooks(hooks []Hook) {
 		at := fmt.Sprintf("hooks[%d]", i)
 		if !slices.Contains(Events, h.Event) {
 			c.fail(at+".event", "%.60q is not one of %s%s", h.Event, strings.Join(Events, ", "), yamlfile.Suggest(h.Event, Events))
+		}
+		if can := failures(h.Event); h.OnFailure != "" && !slices.Contains(can, h.OnFailure) {
+			c.fail(at+".on_failure", "%.60q is not possible for %.60s: %s", h.OnFailure, h.Event, strings.Join(can, ", "))
 		}
 		if len(h.Tools) > toolsMax {
 			c.fail(at+".tools", "more than %d", toolsMax)

@@ -23,6 +23,7 @@ idle: 5m
 hooks:
   - event: PreToolUse
     tools: [execute, "mcp_*"]
+    on_failure: ask
   - event: Stop
 models:
   - name: small
@@ -41,7 +42,7 @@ func TestParseManifest_readsEveryKey(t *testing.T) {
 	want := Manifest{
 		Name: "both", Version: "1.2.0", Description: "A model and a hook.", Command: []string{"python3", "main.py"},
 		Sandbox: map[string]any{"template": "python", "cpus": 1.0, "memory_mb": 256.0, "network": "none"}, Idle: 5 * time.Minute,
-		Hooks:  []Hook{{Event: "PreToolUse", Tools: []string{"execute", "mcp_*"}}, {Event: "Stop"}},
+		Hooks:  []Hook{{Event: "PreToolUse", Tools: []string{"execute", "mcp_*"}, OnFailure: "ask"}, {Event: "Stop"}},
 		Models: []Model{{Name: "small", WindowTokens: 8000, OutputTokensMax: 1000, Calling: llm.CallingJSON, Media: true, Price: llm.Price{Input: 0.5, Output: 1.5}}},
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -70,6 +71,9 @@ func TestParseManifest_refusesWithThePlace(t *testing.T) {
 		{"an unknown event", "PreToolUse", "PreToolUsed", `did you mean "PreToolUse"?`},
 		{"no event", "event: Stop", "tools: [x]", `hooks[1]`},
 		{"tools of no tool", "  - event: Stop", "  - event: Stop\n    tools: [x]", "Stop is not about a tool"},
+		{"an unknown failure", "on_failure: ask", "on_failure: allow", `both/plugin.yaml:10:5: "allow" is not possible for PreToolUse: deny, ask, skip`},
+		{"a refusal where there is nothing to refuse", "  - event: Stop", "  - event: Stop\n    on_failure: deny", `"deny" is not possible for Stop: skip`},
+		{"a person who is asked about a prompt", "  - event: Stop", "  - event: UserPromptSubmit\n    on_failure: ask", `"ask" is not possible for UserPromptSubmit: deny, skip`},
 		{"a bad glob", `"mcp_*"`, `"mcp_["`, "nor a pattern of names"},
 		{"a model without a window", "    window_tokens: 8000\n", "", "how many tokens fit"},
 		{"a window that is too large", "8000", "800000000000", "how many tokens fit"},

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent"
-	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/plugin"
@@ -88,11 +87,11 @@ type pluginHooks struct {
 func (r *running) pluginsOf(tenant string) agent.Plugins { return pluginHooks{r.plugins, tenant} }
 
 // Hooks implements agent.Plugins.
-func (p pluginHooks) Hooks(name string) ([]definition.CommandHook, error) {
+func (p pluginHooks) Hooks(name string) ([]agent.PluginHook, error) {
 	declared, err := p.h.Hooks(name)
-	list := make([]definition.CommandHook, len(declared))
+	list := make([]agent.PluginHook, len(declared))
 	for i, d := range declared {
-		list[i] = definition.CommandHook{Event: d.Event, Tools: d.Tools}
+		list[i] = agent.PluginHook{Event: d.Event, Tools: d.Tools, OnFailure: agent.PluginFailure(d.OnFailure)}
 	}
 	return list, err
 }
