@@ -74,6 +74,9 @@ type PluginHook = hook.Declared
 // PluginFailure is what happens when it cannot be asked.
 type PluginFailure = hook.Failure
 
+// PluginFailureOf is what happens without a word of the manifest.
+func PluginFailureOf(event string) PluginFailure { return hook.FailureOf(event) }
+
 // assembly is what a Runner is made of, and works with.
 type assembly struct {
 	Parts
