@@ -68,6 +68,15 @@ type Parts struct {
 // Plugins are the plug-ins of one tenant.
 type Plugins = hook.Plugins
 
+// PluginHook is an event that a plug-in is asked about.
+type PluginHook = hook.Declared
+
+// PluginFailure is what happens when it cannot be asked.
+type PluginFailure = hook.Failure
+
+// PluginFailureOf is what happens without a word of the manifest.
+func PluginFailureOf(event string) PluginFailure { return hook.FailureOf(event) }
+
 // assembly is what a Runner is made of, and works with.
 type assembly struct {
 	Parts

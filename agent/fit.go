@@ -82,7 +82,7 @@ func clearings(calls []string) []thread.Body {
 // compact replaces the beginning of the conversation by a summary. The whole of
 // it stays readable as a file. why is "auto" or "manual".
 func (r *Runner) compact(ctx context.Context, cut prompt.Cut, window int, why, focus string) error {
-	_, _ = r.notify(ctx, hook.Event{Name: hook.OnPreCompact, Text: why})
+	_ = r.announce(ctx, hook.Event{Name: hook.OnPreCompact, Text: why})
 	whole, err := prompt.Transcript(ctx, r.c.Blobs, cut.Items, false)
 	if err != nil {
 		return err

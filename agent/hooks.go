@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/agent/runs"
@@ -25,28 +26,49 @@ func (r *Runner) asked(v hook.Verdict, err error) hook.Verdict {
 	for _, w := range v.Warnings {
 		r.c.Logger.Warn("a hook went wrong", "thread", r.c.Thread, "what", w)
 	}
+	for _, s := range v.Skipped {
+		r.skip(s)
+	}
 	return v
+}
+
+// skippedMax bounds what a run tells of plug-ins that were passed over.
+const skippedMax = 8
+
+// skip notes that a plug-in was passed over. A run tells the same thing once.
+func (r *Runner) skip(what string) {
+	if len(r.skipped) < skippedMax && !slices.Contains(r.skipped, what) {
+		r.skipped = append(r.skipped, what)
+	}
 }
 
 func (r *Runner) moment() hook.Moment {
 	return hook.Moment{Thread: r.c.Thread, Run: r.s.Run.ID, Agent: r.s.Agent.Name, Step: r.s.Run.Steps}
 }
 
-// contexts logs what a hook wants the model to know.
-func (r *Runner) contexts(v hook.Verdict) []thread.Body {
-	if v.Context == "" {
-		return nil
+// contexts logs what a hook wants the model to know, and which plug-ins were passed over.
+func (r *Runner) contexts(v hook.Verdict) (bodies []thread.Body) {
+	for ; r.skippedTold < len(r.skipped); r.skippedTold++ {
+		bodies = append(bodies, thread.Input{From: "hook", Name: "skipped", Blocks: []llm.Block{llm.Text(r.skipped[r.skippedTold])}})
 	}
-	return []thread.Body{thread.Input{From: "hook", Blocks: []llm.Block{llm.Text(clip.Text(v.Context, textMax))}}}
+	if v.Context != "" {
+		bodies = append(bodies, thread.Input{From: "hook", Blocks: []llm.Block{llm.Text(clip.Text(v.Context, textMax))}})
+	}
+	return bodies
+}
+
+// announce tells the hooks of an event about which they cannot say anything.
+func (r *Runner) announce(ctx context.Context, e hook.Event) hook.Verdict {
+	if r.c.Hook == nil {
+		return hook.Verdict{}
+	}
+	e.Moment = r.moment()
+	return r.asked(r.c.Hook.Notice(ctx, e), nil)
 }
 
 // notice tells the hooks of an event and logs what they want the model to know.
 func (r *Runner) notify(ctx context.Context, e hook.Event) (hook.Verdict, []thread.Body) {
-	if r.c.Hook == nil {
-		return hook.Verdict{}, nil
-	}
-	e.Moment = r.moment()
-	v := r.asked(r.c.Hook.Notice(ctx, e), nil)
+	v := r.announce(ctx, e)
 	return v, r.contexts(v)
 }
 
@@ -84,7 +106,7 @@ func (r *Runner) mayEnd(ctx context.Context, text string) (bool, error) {
 	if r.c.Hook == nil {
 		return true, nil
 	}
-	v, _ := r.notify(ctx, hook.Event{Name: hook.OnStop, Text: text, Again: r.held})
+	v := r.announce(ctx, hook.Event{Name: hook.OnStop, Text: text, Again: r.held})
 	if v.Action != hook.Deny || r.held {
 		return true, nil
 	}
@@ -99,7 +121,7 @@ func (r *Runner) around(c *runs.Call, req tool.Request) func(context.Context) (t
 		return func(ctx context.Context) (tool.Result, error) { return t.Run(ctx, req) }
 	}
 	if c.Name == TaskTool && !req.Again {
-		_, _ = r.notify(r.hookCtx, hook.Event{Name: hook.OnSubagentStart, Text: string(req.Args)})
+		_ = r.announce(r.hookCtx, hook.Event{Name: hook.OnSubagentStart, Text: string(req.Args)})
 	}
 	run := r.c.Hook.AroundTool(func(ctx context.Context, h hook.ToolCall) (tool.Result, error) {
 		wrapped := req

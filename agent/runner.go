@@ -117,9 +117,12 @@ type Runner struct {
 	told    bool
 
 	hookCtx context.Context // of the run under way, for hooks that only listen
-	greeted bool
-	held    bool   // a hook did not let it end
-	heardTo uint64 // inputs up to here were told to the hooks
+
+	skipped     []string // what is to be told of plug-ins that were passed over
+	skippedTold int      // of them
+	greeted     bool
+	held        bool   // a hook did not let it end
+	heardTo     uint64 // inputs up to here were told to the hooks
 }
 
 // New returns a Runner for a thread whose events are in c.State. Invalid: the

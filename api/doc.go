@@ -134,6 +134,7 @@
 //	POST   /templates/build                       application/x-tar -> SSE of TemplateNews; ?name= &fresh=true
 //	POST   /templates/prepare                     PrepareTemplates -> SSE of TemplateNews
 //	GET    /pool                                  Pool
+//	GET    /plugins                               PluginList
 //	POST   /templates/gc                          TemplatesSwept; ?all=true
 //	GET    /templates/{name}                      Template
 //	GET    /templates/{name}/bundle               application/x-tar, which the import takes

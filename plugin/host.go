@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -71,6 +72,9 @@ type runner struct {
 	failed   int       // starts and processes that broke, since a call was answered
 	notUntil time.Time
 	why      error // of the last failure
+	starts   int
+	started  time.Time // last
+	begins   bool      // it is being started
 }
 
 // NewHost returns a host. It starts nothing but what ends idle processes.
@@ -163,6 +167,9 @@ func (h *Host) Hook(ctx context.Context, tenant, name string, event json.RawMess
 	}
 	answer, err := c.ask(ctx, methodHook, event, hookBytesMax, timeout)
 	done(err == nil)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errSilent
+	}
 	if err != nil || string(answer) == "null" {
 		return nil, err
 	}
@@ -254,10 +261,13 @@ func (r *runner) ready(ctx context.Context) (*conn, error) {
 		return nil, &notYet{wait, errs.Wrap(errs.Unavailable, last, "the plug-in %s broke and is started again in %s", r.p.Name, wait.Round(time.Second))}
 	}
 	c, err := r.start(ctx)
+	r.mu.Lock()
+	r.begins = false
 	if err == nil {
-		r.mu.Lock()
-		r.conn, r.used = c, time.Now()
-		r.mu.Unlock()
+		r.conn, r.used, r.started = c, time.Now(), time.Now()
+	}
+	r.mu.Unlock()
+	if err == nil {
 		return c, nil
 	}
 	if ctx.Err() != nil {
@@ -282,7 +292,8 @@ func (r *runner) start(ctx context.Context) (*conn, error) {
 	defer cancel()
 	defer context.AfterFunc(r.h.ctx, cancel)()
 	r.mu.Lock()
-	r.launched, r.used = true, time.Now()
+	r.launched, r.used, r.begins = true, time.Now(), true
+	r.starts++
 	r.mu.Unlock()
 	proc, err := r.h.c.Launcher.Launch(ctx, r.p, r.tenant)
 	if err != nil {

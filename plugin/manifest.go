@@ -25,6 +25,9 @@ const (
 	hooksMax       = 32
 	toolsMax       = 64
 	modelsMax      = 64
+	secretsMax     = 16
+	hostsMax       = 16
+	hostMax        = 253
 	modelNameMax   = 64
 	tokensMax      = 100_000_000
 	priceMax       = 1e6
@@ -41,6 +44,8 @@ type Manifest struct {
 	Command     []string `yaml:"command" json:"command"` // argv; it runs in the folder
 	// Sandbox says what machine it wants, by the keys of a sandbox spec.
 	Sandbox map[string]any `yaml:"sandbox" json:"sandbox,omitempty"`
+	// Secrets are what it sends where, of the operator's secrets that are granted to it.
+	Secrets []Secret `yaml:"secrets" json:"secrets,omitempty"`
 	// Idle is how long its process waits for a call; 0 = IdleDefault.
 	Idle   time.Duration `yaml:"idle" json:"idle_ns,omitempty"`
 	Hooks  []Hook        `yaml:"hooks" json:"hooks,omitempty"`
@@ -51,6 +56,28 @@ type Manifest struct {
 type Hook struct {
 	Event string   `yaml:"event" json:"event"`
 	Tools []string `yaml:"tools" json:"tools,omitempty"` // names or globs; empty = all
+	// OnFailure is what happens when the plug-in cannot be asked: "deny", "ask", "skip"; "" = deny
+	// for PreToolUse and UserPromptSubmit, about which it decides, else skip.
+	OnFailure string `yaml:"on_failure" json:"on_failure,omitempty"`
+}
+
+// failures are what a hook's on_failure can be, by its event. Nothing is refused where there is
+// nothing to refuse, and a person can be asked about calls alone.
+func failures(event string) []string {
+	switch event {
+	case "PreToolUse":
+		return []string{"deny", "ask", "skip"}
+	case "UserPromptSubmit":
+		return []string{"deny", "skip"}
+	}
+	return []string{"skip"}
+}
+
+// Secret is a secret of the operator that the plug-in has sent to hosts. The program itself
+// never has it.
+type Secret struct {
+	Name  string   `yaml:"name" json:"name"`
+	Hosts []string `yaml:"hosts" json:"hosts"` // each by its name, without *
 }
 
 // Model is a model that the plug-in serves: NAME/MODEL for those who ask for it.
@@ -75,6 +102,8 @@ var reserved = []string{"anthropic", "openai", "google", "compat", "script", "pl
 var (
 	nameForm    = pattern.Lazy(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 	modelForm   = pattern.Lazy(`^[A-Za-z0-9][A-Za-z0-9._:+-]*$`)
+	secretForm  = pattern.Lazy(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
+	hostForm    = pattern.Lazy(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
 	versionForm = pattern.Lazy(`^[A-Za-z0-9][A-Za-z0-9.+-]{0,63}$`)
 )
 
@@ -90,6 +119,7 @@ func ParseManifest(file, folder string, data []byte) (Manifest, error) {
 	c := checker{problems, at}
 	c.identity(m, folder)
 	c.machine(m)
+	c.secrets(m)
 	c.hooks(m.Hooks)
 	c.models(m.Models)
 	if len(m.Hooks)+len(m.Models) == 0 {
@@ -157,6 +187,34 @@ func (c checker) machine(m Manifest) {
 	}
 }
 
+func (c checker) secrets(m Manifest) {
+	if len(m.Secrets) > secretsMax {
+		c.fail("secrets", "more than %d secrets", secretsMax)
+		return
+	}
+	if network, _ := m.Sandbox["network"].(string); len(m.Secrets) > 0 && m.Sandbox["egress"] == nil && (network == "" || network == "none") {
+		c.fail("secrets", "nothing can be sent: sandbox.egress has to allow the hosts too")
+	}
+	for i, s := range m.Secrets {
+		at := fmt.Sprintf("secrets[%d]", i)
+		switch {
+		case !secretForm().MatchString(s.Name):
+			c.fail(at+".name", "%.80q is no name of a secret", s.Name)
+		case slices.IndexFunc(m.Secrets, func(o Secret) bool { return o.Name == s.Name }) < i:
+			c.fail(at+".name", "%q is there twice", s.Name)
+		}
+		if len(s.Hosts) == 0 || len(s.Hosts) > hostsMax {
+			c.fail(at+".hosts", "1 to %d hosts that the secret is sent to", hostsMax)
+			continue
+		}
+		for j, h := range s.Hosts {
+			if len(h) > hostMax || !hostForm().MatchString(h) {
+				c.fail(fmt.Sprintf("%s.hosts[%d]", at, j), "%.80q is no name of a host; use small letters, no * and no port", h)
+			}
+		}
+	}
+}
+
 func (c checker) hooks(hooks []Hook) {
 	if len(hooks) > hooksMax {
 		c.fail("hooks", "more than %d hooks", hooksMax)
@@ -166,6 +224,9 @@ func (c checker) hooks(hooks []Hook) {
 		at := fmt.Sprintf("hooks[%d]", i)
 		if !slices.Contains(Events, h.Event) {
 			c.fail(at+".event", "%.60q is not one of %s%s", h.Event, strings.Join(Events, ", "), yamlfile.Suggest(h.Event, Events))
+		}
+		if can := failures(h.Event); h.OnFailure != "" && !slices.Contains(can, h.OnFailure) {
+			c.fail(at+".on_failure", "%.60q is not possible for %.60s: %s", h.OnFailure, h.Event, strings.Join(can, ", "))
 		}
 		if len(h.Tools) > toolsMax {
 			c.fail(at+".tools", "more than %d", toolsMax)

@@ -18,11 +18,13 @@ const whole = `name: both
 version: 1.2.0
 description: A model and a hook.
 command: [python3, main.py]
-sandbox: {template: python, cpus: 1, memory_mb: 256, network: none}
+sandbox: {template: python, cpus: 1, memory_mb: 256, egress: {allow: [{host: api.vendor.example}]}}
+secrets: [{name: vendor, hosts: [api.vendor.example]}]
 idle: 5m
 hooks:
   - event: PreToolUse
     tools: [execute, "mcp_*"]
+    on_failure: ask
   - event: Stop
 models:
   - name: small
@@ -40,9 +42,10 @@ func TestParseManifest_readsEveryKey(t *testing.T) {
 	}
 	want := Manifest{
 		Name: "both", Version: "1.2.0", Description: "A model and a hook.", Command: []string{"python3", "main.py"},
-		Sandbox: map[string]any{"template": "python", "cpus": 1.0, "memory_mb": 256.0, "network": "none"}, Idle: 5 * time.Minute,
-		Hooks:  []Hook{{Event: "PreToolUse", Tools: []string{"execute", "mcp_*"}}, {Event: "Stop"}},
-		Models: []Model{{Name: "small", WindowTokens: 8000, OutputTokensMax: 1000, Calling: llm.CallingJSON, Media: true, Price: llm.Price{Input: 0.5, Output: 1.5}}},
+		Sandbox: map[string]any{"template": "python", "cpus": 1.0, "memory_mb": 256.0, "egress": map[string]any{"allow": []any{map[string]any{"host": "api.vendor.example"}}}}, Idle: 5 * time.Minute,
+		Secrets: []Secret{{Name: "vendor", Hosts: []string{"api.vendor.example"}}},
+		Hooks:   []Hook{{Event: "PreToolUse", Tools: []string{"execute", "mcp_*"}, OnFailure: "ask"}, {Event: "Stop"}},
+		Models:  []Model{{Name: "small", WindowTokens: 8000, OutputTokensMax: 1000, Calling: llm.CallingJSON, Media: true, Price: llm.Price{Input: 0.5, Output: 1.5}}},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
@@ -51,8 +54,8 @@ func TestParseManifest_readsEveryKey(t *testing.T) {
 
 func TestParseManifest_refusesWithThePlace(t *testing.T) {
 	cases := []struct{ name, old, with, want string }{
-		{"an unknown key", "idle: 5m", "idel: 5m", `both/plugin.yaml:6:1: "idel" is not a key here; did you mean "idle"?`},
-		{"a key twice", "idle: 5m", "idle: 5m\nidle: 6m", "both/plugin.yaml:7:1: "},
+		{"an unknown key", "idle: 5m", "idel: 5m", `both/plugin.yaml:7:1: "idel" is not a key here; did you mean "idle"?`},
+		{"a key twice", "idle: 5m", "idle: 5m\nidle: 6m", "both/plugin.yaml:8:1: "},
 		{"a wrong type", "[python3, main.py]", "python3", "both/plugin.yaml:4:10: a list is wanted here"},
 		{"another name", "name: both", "name: other", `both/plugin.yaml:1:1: the name is "other", and the folder is called "both"`},
 		{"a bad name", "name: both", "name: Both!", "is no name"},
@@ -65,11 +68,23 @@ func TestParseManifest_refusesWithThePlace(t *testing.T) {
 		{"a key of the sandbox that is ours", "cpus: 1", "persist: true", `both/plugin.yaml:5:`},
 		{"a word that was meant", "template", "templat", `"templat" is not a key here; did you mean "template"?`},
 		{"no isolation", "cpus: 1", "require: none", "a plug-in never runs without isolation"},
-		{"idle for too long", "5m", "48h", "both/plugin.yaml:6:1: a time from 0 to 24h"},
+		{"a secret without hosts", ", hosts: [api.vendor.example]", "", "1 to 16 hosts that the secret is sent to"},
+		{"a secret for any host", "hosts: [api.vendor.example]", "hosts: ['*']", `both/plugin.yaml:6:`},
+		{"a host with a star", "hosts: [api.vendor.example]", "hosts: ['*.vendor.example']", "is no name of a host"},
+		{"a host with a port", "hosts: [api.vendor.example]", "hosts: ['api.vendor.example:443']", "is no name of a host"},
+		{"a host in capitals", "hosts: [api.vendor.example]", "hosts: [API.vendor.example]", "is no name of a host"},
+		{"a bad secret", "{name: vendor,", "{name: a/b,", "is no name of a secret"},
+		{"a secret twice", "secrets: [", "secrets: [{name: vendor, hosts: [a]}, ", `"vendor" is there twice`},
+		{"a secret and no way out", ", egress: {allow: [{host: api.vendor.example}]}", "", "sandbox.egress has to allow the hosts too"},
+		{"a value in place of a name", "{name: vendor,", "{name: vendor, value: hunter2,", `"value" is not a key here`},
+		{"idle for too long", "5m", "48h", "both/plugin.yaml:7:1: a time from 0 to 24h"},
 		{"idle below 0", "5m", "-5m", "a time from 0"},
 		{"an unknown event", "PreToolUse", "PreToolUsed", `did you mean "PreToolUse"?`},
 		{"no event", "event: Stop", "tools: [x]", `hooks[1]`},
 		{"tools of no tool", "  - event: Stop", "  - event: Stop\n    tools: [x]", "Stop is not about a tool"},
+		{"an unknown failure", "on_failure: ask", "on_failure: allow", `both/plugin.yaml:11:5: "allow" is not possible for PreToolUse: deny, ask, skip`},
+		{"a refusal where there is nothing to refuse", "  - event: Stop", "  - event: Stop\n    on_failure: deny", `"deny" is not possible for Stop: skip`},
+		{"a person who is asked about a prompt", "  - event: Stop", "  - event: UserPromptSubmit\n    on_failure: ask", `"ask" is not possible for UserPromptSubmit: deny, skip`},
 		{"a bad glob", `"mcp_*"`, `"mcp_["`, "nor a pattern of names"},
 		{"a model without a window", "    window_tokens: 8000\n", "", "how many tokens fit"},
 		{"a window that is too large", "8000", "800000000000", "how many tokens fit"},

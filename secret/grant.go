@@ -50,12 +50,28 @@ type Grant struct {
 type User struct {
 	Agent     string   // whose run the sandbox was made for; "" = none
 	Sandboxes []string // the names of the sandbox: its ID, and its own
+	// Wants, if not nil, are all that the user uses: of grants that name it, and not of those
+	// that are for all of the tenant.
+	Wants Wants
+}
+
+// Wants are the hosts to which a user sends a secret, by the secret's name.
+type Wants map[string][]string
+
+// wants reports whether a user uses a secret at all.
+func (u User) wants(name string) bool {
+	return u.Wants == nil || len(u.Wants[name]) > 0
+}
+
+// wantsAt reports whether a user uses a secret at a host.
+func (u User) wantsAt(name, host string) bool {
+	return u.Wants == nil || slices.Contains(u.Wants[name], host)
 }
 
 // allows reports whether a grant is for a user.
 func (g Grant) allows(u User) bool {
 	if len(g.Agents) == 0 && len(g.Sandboxes) == 0 {
-		return true
+		return u.Wants == nil
 	}
 	return u.Agent != "" && slices.Contains(g.Agents, u.Agent) ||
 		slices.ContainsFunc(u.Sandboxes, func(name string) bool { return name != "" && slices.Contains(g.Sandboxes, name) })

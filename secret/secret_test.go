@@ -109,6 +109,34 @@ func TestValue(t *testing.T) {
 	}
 }
 
+// A user that says what it wants is given that alone: no other secret, nothing at another host, and
+// of what is granted to all of the tenant nothing at all.
+func TestHeld_toWhoSaysWhatItWants(t *testing.T) {
+	s := open(t, kvtest.NewMemory(), 1, nil)
+	at := func(host string, sandboxes ...string) secret.Grant {
+		return secret.Grant{Where: egress.Rule{Host: host}, As: secret.Bearer, Env: strings.ToUpper(host[:1]) + "_TOKEN", Sandboxes: sandboxes}
+	}
+	for name, g := range map[string][]secret.Grant{
+		"mine": {at("a.example", "plugin-p"), at("b.example", "plugin-p")}, "other": {at("c.example", "plugin-p")}, "all": {at("d.example")}, "theirs": {at("e.example", "plugin-q")},
+	} {
+		_, err := s.Put(t.Context(), tenant, secret.Put{Name: name, Value: secret.New("s&" + name), Grants: g})
+		must(t, err)
+	}
+	u := secret.User{Sandboxes: []string{"plugin-p"}, Wants: secret.Wants{"mine": {"a.example"}, "all": {"d.example"}, "theirs": {"e.example"}, "none": {"a.example"}}}
+	for host, want := range map[string]string{"a.example": "[Bearer s&mine] []", "b.example": "[] []", "c.example": "[] []", "d.example": "[] []", "e.example": "[] []"} {
+		if got := sent(s, u, "GET", "https://"+host+"/"); got != want {
+			t.Errorf("%s: %q, want %q", host, got, want)
+		}
+	}
+	if d := cmp.Diff(map[string]string{"A_TOKEN": "skete-secret-mine", "B_TOKEN": "skete-secret-mine"}, s.Env(tenant, u)); d != "" {
+		t.Error(d)
+	}
+	u.Wants = secret.Wants{}
+	if got, env := sent(s, u, "GET", "https://a.example/"), s.Env(tenant, u); got != "[] []" || len(env) != 0 {
+		t.Errorf("to a user that wants nothing: %q %v", got, env)
+	}
+}
+
 // A secret is sent where it is granted, as it is granted, to whom it is granted.
 func TestHeld(t *testing.T) {
 	s := open(t, kvtest.NewMemory(), 1, nil)

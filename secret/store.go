@@ -475,7 +475,7 @@ func (s *Store) Held(tenant string, u User, q egress.Request) []Held {
 	defer s.mu.Unlock()
 	var list []Held
 	s.granted(tenant, u, func(name string, e *entry, g Grant) {
-		if g.covers(q) {
+		if g.covers(q) && u.wantsAt(name, q.Host) {
 			oauth := slices.ContainsFunc(e.rec.Grants, func(g Grant) bool { return g.OAuth })
 			list = append(list, Held{name, e.rec.Current, g, e.value, e.rec.CreatedAt, oauth})
 		}
@@ -511,7 +511,7 @@ func (s *Store) granted(tenant string, u User, visit func(name string, e *entry,
 			continue
 		}
 		for _, g := range e.rec.Grants {
-			if g.allows(u) {
+			if g.allows(u) && u.wants(name) {
 				visit(name, e, g)
 			}
 		}

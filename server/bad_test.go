@@ -199,6 +199,7 @@ func TestBadRequests(t *testing.T) {
 		{"fork with a long key", "POST", sb + "/fork", `{}`, []string{"Idempotency-Key", strings.Repeat("x", 129)}, 400, "idempotency"},
 		{"fork into less than one", "POST", sb + "/fork", `{"count":-1}`, nil, 400, "count"},
 		{"snapshots of a kind", "GET", "/v1/snapshots?kind=x", nil, nil, 400, "kind"},
+		{"plug-ins of a kind", "GET", "/v1/plugins?kind=x", nil, nil, 400, "kind"},
 		{"pool of a kind", "GET", "/v1/pool?kind=x", nil, nil, 400, "kind"},
 		{"template too large", "POST", "/v1/templates?name=big", endless(2 << 20), nil, 413, "larger"},
 		{"template that is not there", "DELETE", "/v1/templates/nothing", nil, nil, 404, "nothing"},

@@ -148,6 +148,7 @@ type Config struct {
 	Networks  Networks  // nil = sandboxes have no networks
 	Secrets   Secrets   // nil = there are none
 	Skills    Skills    // nil = there are none
+	Plugins   Plugins   // nil = there are none
 	Audit     Audit     // nil = nothing is kept of who did what
 	// Histories opens the histories of workspaces; nil = the server keeps none; its routes say so.
 	Histories history.Histories
@@ -193,6 +194,7 @@ type Server struct {
 	networks  Networks
 	secrets   Secrets
 	skills    Skills
+	plugins   Plugins
 	audit     Audit
 	looked    func(tenant string) time.Duration
 	keys      *key.Ring
@@ -220,7 +222,7 @@ func New(c Config) (*Server, error) {
 		ring = key.NewRing(c.Keys)
 	}
 	s := &Server{
-		sandboxes: c.Sandboxes, events: c.Events, templates: c.Templates, makers: c.Makers, models: c.Models, toolRuns: c.ToolRuns, upkeep: c.Upkeep, warm: c.Warm, networks: c.Networks, secrets: c.Secrets, skills: c.Skills, audit: c.Audit, looked: c.Looked, keys: ring,
+		sandboxes: c.Sandboxes, events: c.Events, templates: c.Templates, makers: c.Makers, models: c.Models, toolRuns: c.ToolRuns, upkeep: c.Upkeep, warm: c.Warm, networks: c.Networks, secrets: c.Secrets, skills: c.Skills, plugins: c.Plugins, audit: c.Audit, looked: c.Looked, keys: ring,
 		gate: auth.New(auth.Config{Keys: ring, Hosts: append(bridgeHosts(c), c.Hosts...), Logins: c.Logins, Origins: c.Origins, WrongKeysMax: c.Limits.WrongKeysMax}), previews: c.Previews,
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
@@ -230,6 +232,9 @@ func New(c Config) (*Server, error) {
 	}
 	if s.ready == nil {
 		s.ready = func(context.Context) error { return nil }
+	}
+	if s.plugins == nil {
+		s.plugins = noPlugins{}
 	}
 	if s.warm == nil {
 		s.warm = noPool{}
@@ -258,6 +263,7 @@ func New(c Config) (*Server, error) {
 	s.registerNetworks(s.table)
 	s.registerSecrets(s.table)
 	s.registerSkills(s.table)
+	s.registerPlugins(s.table)
 	s.registerAudit(s.table)
 	s.registerTemplates(s.table)
 	s.registerMakers(s.table)

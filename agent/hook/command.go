@@ -40,7 +40,8 @@ type Runner interface {
 // Everything else, and a timeout, is a warning and decides nothing.
 //
 // A hook that names a plug-in is asked in the same way: it is sent the object, and what it
-// answers is the decision. plugins may be nil: then there are none.
+// answers is the decision. One that cannot be asked does what its manifest says; before calls and
+// for what the user sent it refuses by default. plugins may be nil: then there are none.
 func Commands(hooks []definition.CommandHook, runner Runner, plugins Plugins, cwd string) Hook {
 	return &commands{hooks: withPlugins(hooks, plugins), runner: runner, plugins: plugins, cwd: cwd}
 }
@@ -157,7 +158,7 @@ func (c *commands) ask(ctx context.Context, in input) Verdict {
 		if !h.means(in.Event, in.Tool) {
 			continue
 		}
-		v = v.and(c.run(ctx, h.CommandHook, in))
+		v = v.and(c.run(ctx, h, in))
 		if v.Action.rank() >= Deny.rank() {
 			break
 		}
@@ -169,7 +170,7 @@ func (c *commands) ask(ctx context.Context, in input) Verdict {
 }
 
 // run asks one program.
-func (c *commands) run(ctx context.Context, h definition.CommandHook, in input) Verdict {
+func (c *commands) run(ctx context.Context, h asked, in input) Verdict {
 	stdin, err := json.Marshal(in)
 	if err != nil {
 		return warning(h, "its input: %v", err)
@@ -201,7 +202,7 @@ func (c *commands) run(ctx context.Context, h definition.CommandHook, in input) 
 }
 
 // read makes a verdict of what a program wrote.
-func read(h definition.CommandHook, stdout []byte) Verdict {
+func read(h asked, stdout []byte) Verdict {
 	stdout = bytes.TrimSpace(stdout)
 	if len(stdout) == 0 || stdout[0] != '{' {
 		if h.Event == OnUserPromptSubmit || h.Event == OnThreadStart {
@@ -240,7 +241,7 @@ func read(h definition.CommandHook, stdout []byte) Verdict {
 }
 
 // rewritten checks arguments that a program wrote.
-func rewritten(h definition.CommandHook, v Verdict) Verdict {
+func rewritten(h asked, v Verdict) Verdict {
 	if v.Args == nil || string(v.Args) == "null" {
 		v.Args = nil
 		return v
@@ -253,21 +254,25 @@ func rewritten(h definition.CommandHook, v Verdict) Verdict {
 }
 
 // unclear: a program's answer about a call was not understood, so a person looks
-// at the call. About anything else it is a warning.
-func unclear(h definition.CommandHook, format string, args ...any) Verdict {
+// at the call. About anything else it is a warning. A plug-in's is a failure, and refuses
+// where those do.
+func unclear(h asked, format string, args ...any) Verdict {
 	v := warning(h, format, args...)
-	if h.Event == OnPreToolUse {
+	if h.Plugin != "" {
+		v = h.broken(v, "its answer makes no sense")
+	}
+	if h.Event == OnPreToolUse && v.Action != Deny {
 		v.Action, v.Reason = Ask, "the answer of the hook "+name(h)+" was not understood"
 	}
 	return v
 }
 
-func warning(h definition.CommandHook, format string, args ...any) Verdict {
+func warning(h asked, format string, args ...any) Verdict {
 	return Verdict{Warnings: []string{fmt.Sprintf("hook %s for %s: ", name(h), h.Event) + fmt.Sprintf(format, args...)}}
 }
 
 // name is how messages call a program.
-func name(h definition.CommandHook) string {
+func name(h asked) string {
 	if h.Plugin != "" {
 		return "of the plug-in " + h.Plugin
 	}

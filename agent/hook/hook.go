@@ -13,7 +13,8 @@
 // and what runs (Args) is written to the log by the agent before it counts.
 //
 // A hook that breaks decides nothing: its failure is a warning. What must hold
-// in any case belongs into the approvals of the agent.
+// in any case belongs into the approvals of the agent. A plug-in that is to decide about a
+// call and cannot be asked refuses it, unless its manifest says otherwise.
 //
 // Hooks are called from the goroutine that drives the thread, AroundTool's
 // function from those of the calls; a Hook that serves several threads has to be
@@ -74,6 +75,8 @@ type Verdict struct {
 	Context string
 	// Warnings are what went wrong with hooks; they are for the operator.
 	Warnings []string
+	// Skipped tells of plug-ins that were passed over, for the run.
+	Skipped []string
 }
 
 // and adds a later hook's answer: the stricter action, its arguments, both texts.
@@ -86,6 +89,7 @@ func (v Verdict) and(w Verdict) Verdict {
 	}
 	v.Context = clip.Text(strings.TrimSpace(strings.TrimPrefix(v.Context+"\n\n"+w.Context, "\n\n")), contextBytesMax)
 	v.Warnings = append(slices.Clip(v.Warnings), w.Warnings...)
+	v.Skipped = append(slices.Clip(v.Skipped), w.Skipped...)
 	return v
 }
 

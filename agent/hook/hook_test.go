@@ -18,6 +18,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/hook"
+	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/tool"
 )
 
@@ -338,10 +339,10 @@ func (s said) Run(context.Context, string, []string, []byte, time.Duration) ([]b
 // asPlugin runs a program as a plug-in is asked: it gets the event, and answers with a decision.
 type asPlugin struct {
 	script   string
-	declared []definition.CommandHook
+	declared []hook.Declared
 }
 
-func (p asPlugin) Hooks(string) ([]definition.CommandHook, error) { return p.declared, nil }
+func (p asPlugin) Hooks(string) ([]hook.Declared, error) { return p.declared, nil }
 
 func (p asPlugin) Hook(ctx context.Context, _ string, event json.RawMessage, timeout time.Duration) (json.RawMessage, error) {
 	out, _, exit, err := (&process{}).Run(ctx, "", []string{"/bin/sh", "-c", p.script}, event, timeout)
@@ -363,7 +364,7 @@ func TestPlugins_decideAsCommandsDo(t *testing.T) {
 	} {
 		say := "cat >/dev/null; printf '%s' '" + out + "'"
 		command := before(t, sh("PreToolUse", say))
-		p := asPlugin{say, []definition.CommandHook{{Event: "PreToolUse"}}}
+		p := asPlugin{say, []hook.Declared{{Event: "PreToolUse", OnFailure: hook.FailAsk}}}
 		v, err := hook.Commands([]definition.CommandHook{{Plugin: "p", Timeout: 20 * time.Second}}, &process{}, p, "/workspace").BeforeTool(t.Context(), call)
 		if err != nil {
 			t.Fatal(err)
@@ -372,6 +373,7 @@ func TestPlugins_decideAsCommandsDo(t *testing.T) {
 			t.Errorf("%s: warnings %q and %q", out, command.Warnings, v.Warnings)
 		}
 		command.Warnings, v.Warnings = nil, nil
+		v.Reason = strings.ReplaceAll(v.Reason, "the plug-in p decides about this and cannot be asked: its answer makes no sense", "the answer of the hook of the plug-in p was not understood")
 		command.Reason = strings.ReplaceAll(command.Reason, fmt.Sprintf("%.80q", "/bin/sh -c "+say), "of the plug-in p")
 		if d := cmp.Diff(command, v); d != "" {
 			t.Errorf("%s (-command +plug-in):\n%s", out, d)
@@ -379,20 +381,74 @@ func TestPlugins_decideAsCommandsDo(t *testing.T) {
 	}
 }
 
-// A plug-in that breaks, or is not there, decides nothing.
-func TestPlugins_thatBreakDecideNothing(t *testing.T) {
-	for name, p := range map[string]hook.Plugins{
-		"a failure": asPlugin{"exit 2", []definition.CommandHook{{Event: "PreToolUse"}}}, "none": nil,
-	} {
-		v, err := hook.Commands([]definition.CommandHook{{Plugin: "p"}}, &process{}, p, "").BeforeTool(t.Context(), call)
-		if err != nil || v.Action != hook.None || len(v.Warnings) != 1 {
-			t.Errorf("%s: %+v %v", name, v, err)
-		}
+// missing are plug-ins of which there are none.
+type missing struct{}
+
+func (missing) Hooks(name string) ([]hook.Declared, error) {
+	return nil, errs.New(errs.NotFound, "there is no plug-in %q", name)
+}
+
+func (m missing) Hook(_ context.Context, name string, _ json.RawMessage, _ time.Duration) (json.RawMessage, error) {
+	_, err := m.Hooks(name)
+	return nil, err
+}
+
+// A plug-in that breaks, or is not there, does not let pass what it was to decide about, unless its
+// manifest says so; what it only hears of goes on, and the run is told.
+func TestPlugins_thatBreakFailClosed(t *testing.T) {
+	one := func(script, event string, f hook.Failure) hook.Plugins {
+		return asPlugin{script, []hook.Declared{{Event: event, OnFailure: f}}}
 	}
-	p := asPlugin{"echo '[1]'", []definition.CommandHook{{Event: "PreToolUse"}}}
-	v, _ := hook.Commands([]definition.CommandHook{{Plugin: "p"}}, &process{}, p, "").BeforeTool(t.Context(), call)
-	if v.Action != hook.Ask {
-		t.Errorf("an answer that is no object: %+v", v)
+	const cannot = "the plug-in p decides about this and cannot be asked: "
+	nonsense := cannot + "its answer makes no sense"
+	cases := []struct {
+		name, event string
+		plugins     hook.Plugins
+		action      hook.Action
+		reason      string
+		skipped     int
+	}{
+		{"one that breaks", "PreToolUse", one("exit 3", "PreToolUse", ""), hook.Deny, cannot, 0},
+		{"one that breaks, ask", "PreToolUse", one("exit 3", "PreToolUse", hook.FailAsk), hook.Ask, cannot, 0},
+		{"one that breaks, skip", "PreToolUse", one("exit 3", "PreToolUse", hook.FailSkip), hook.None, "", 1},
+		{"one that hangs", "PreToolUse", one("exec sleep 30", "PreToolUse", ""), hook.Deny, cannot + "it did not answer in time", 0},
+		{"no object", "PreToolUse", one("echo '[1]'", "PreToolUse", ""), hook.Deny, nonsense, 0},
+		{"no object, ask", "PreToolUse", one("echo '[1]'", "PreToolUse", hook.FailAsk), hook.Ask, "", 0},
+		{"no object, skip", "PreToolUse", one("echo '[1]'", "PreToolUse", hook.FailSkip), hook.Ask, "", 1},
+		{"no decision that is one", "PreToolUse", one(`echo '{"decision":7}'`, "PreToolUse", ""), hook.Deny, nonsense, 0},
+		{"arguments that are none", "PreToolUse", one(`echo '{"hookSpecificOutput":{"permissionDecision":"allow","updatedInput":[1]}}'`, "PreToolUse", ""), hook.Deny, nonsense, 0},
+		{"none of this name", "PreToolUse", missing{}, hook.Deny, cannot + `there is no plug-in "p"`, 0},
+		{"none at all", "PreToolUse", nil, hook.Deny, cannot + "there are no plug-ins here", 0},
+		{"a prompt", "UserPromptSubmit", one("exit 3", "UserPromptSubmit", ""), hook.Deny, cannot, 0},
+		{"a prompt, skip", "UserPromptSubmit", one("exit 3", "UserPromptSubmit", hook.FailSkip), hook.None, "", 1},
+		{"a prompt, no plug-in", "UserPromptSubmit", missing{}, hook.Deny, cannot, 0},
+		{"a result", "PostToolUse", one("exit 3", "PostToolUse", ""), hook.None, "", 1},
+		{"the end", "Stop", one("exit 3", "Stop", ""), hook.None, "", 1},
+		{"the end, no plug-in", "Stop", missing{}, hook.None, "", 1},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			timeout := 20 * time.Second
+			if c.name == "one that hangs" {
+				timeout = 50 * time.Millisecond
+			}
+			h := hook.Commands([]definition.CommandHook{{Plugin: "p", Timeout: timeout}}, &process{}, c.plugins, "")
+			var v hook.Verdict
+			switch c.event {
+			case "PreToolUse":
+				v, _ = h.BeforeTool(t.Context(), call)
+			case "PostToolUse":
+				v, _ = h.AfterTool(t.Context(), hook.ToolReply{ToolCall: call, Result: tool.Text("ok")})
+			default:
+				v = h.Notice(t.Context(), hook.Event{Name: c.event})
+			}
+			if v.Action != c.action || !strings.HasPrefix(v.Reason, c.reason) || len(v.Skipped) != c.skipped || len(v.Warnings) == 0 || v.Args != nil {
+				t.Errorf("%+v", v)
+			}
+			if c.skipped > 0 && !strings.HasPrefix(v.Skipped[0], "The plug-in p was not asked about "+c.event) {
+				t.Errorf("%q", v.Skipped)
+			}
+		})
 	}
 }
 
@@ -402,20 +458,20 @@ func TestPlugins_hearWhatBothName(t *testing.T) {
 	cases := []struct {
 		name     string
 		hook     definition.CommandHook
-		declared definition.CommandHook
+		declared hook.Declared
 		want     hook.Action
 	}{
-		{"all", definition.CommandHook{}, definition.CommandHook{Event: "PreToolUse"}, hook.Deny},
-		{"the event", definition.CommandHook{Event: "PreToolUse"}, definition.CommandHook{Event: "PreToolUse"}, hook.Deny},
-		{"another event", definition.CommandHook{Event: "Stop"}, definition.CommandHook{Event: "PreToolUse"}, hook.None},
-		{"an event that is not declared", definition.CommandHook{Event: "PreToolUse"}, definition.CommandHook{Event: "Stop"}, hook.None},
-		{"the tool", definition.CommandHook{Tools: []string{"exec*"}}, definition.CommandHook{Event: "PreToolUse", Tools: []string{"execute"}}, hook.Deny},
-		{"another tool", definition.CommandHook{Tools: []string{"ls"}}, definition.CommandHook{Event: "PreToolUse"}, hook.None},
-		{"a tool that is not declared", definition.CommandHook{Tools: []string{"execute"}}, definition.CommandHook{Event: "PreToolUse", Tools: []string{"ls"}}, hook.None},
+		{"all", definition.CommandHook{}, hook.Declared{Event: "PreToolUse"}, hook.Deny},
+		{"the event", definition.CommandHook{Event: "PreToolUse"}, hook.Declared{Event: "PreToolUse"}, hook.Deny},
+		{"another event", definition.CommandHook{Event: "Stop"}, hook.Declared{Event: "PreToolUse"}, hook.None},
+		{"an event that is not declared", definition.CommandHook{Event: "PreToolUse"}, hook.Declared{Event: "Stop"}, hook.None},
+		{"the tool", definition.CommandHook{Tools: []string{"exec*"}}, hook.Declared{Event: "PreToolUse", Tools: []string{"execute"}}, hook.Deny},
+		{"another tool", definition.CommandHook{Tools: []string{"ls"}}, hook.Declared{Event: "PreToolUse"}, hook.None},
+		{"a tool that is not declared", definition.CommandHook{Tools: []string{"execute"}}, hook.Declared{Event: "PreToolUse", Tools: []string{"ls"}}, hook.None},
 	}
 	for _, c := range cases {
 		c.hook.Plugin = "p"
-		v, err := hook.Commands([]definition.CommandHook{c.hook}, &process{}, asPlugin{deny, []definition.CommandHook{c.declared}}, "").BeforeTool(t.Context(), call)
+		v, err := hook.Commands([]definition.CommandHook{c.hook}, &process{}, asPlugin{deny, []hook.Declared{c.declared}}, "").BeforeTool(t.Context(), call)
 		if err != nil || v.Action != c.want {
 			t.Errorf("%s: %+v %v", c.name, v, err)
 		}

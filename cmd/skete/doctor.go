@@ -180,7 +180,10 @@ func (a program) hostIn(ctx context.Context, dir, only string) doctor.Host {
 			}
 			return s.Language(ctx, template.HostName, lang)
 		},
-		Volume:   func(ctx context.Context) (string, bool, error) { return tryVolume(ctx, filepath.Join(dir, "volumes")) },
+		Volume: func(ctx context.Context) (string, bool, error) { return tryVolume(ctx, filepath.Join(dir, "volumes")) },
+		Plugins: func() (int, []string, error) {
+			return serve.CountPlugins(cmp.Or(c.Plugins.Dir, filepath.Join(a.Home, "plugins")))
+		},
 		ReadOnly: func() ([]string, error) { return readOnly(cmp.Or(c.Volumes, filepath.Join(a.Home, "volumes"))) },
 	}
 	sc := serve.Config{Config: c, Home: a.Home, Log: a.Log}

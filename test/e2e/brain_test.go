@@ -185,6 +185,7 @@ func (b *brain) untilWaiting(id string, n int) (run api.Run, open []api.Approval
 // Acceptance 2: the server dies during a long command, twice. The run goes on
 // by itself, the command was started once, and its true output is in the log.
 func TestBrain_serverKilledDuringALongCommand(t *testing.T) {
+	t.Parallel()
 	b := newBrain(t, map[string]string{"long": `
 replies:
   - calls: [{name: execute, args: {command: 'echo started >> starts; for i in $(seq 1 60); do echo line $i; sleep 0.05; done; exit 3'}}]
@@ -218,6 +219,7 @@ else: {text: 'It said: {{result "execute"}}'}
 // and a stop of the machine. What the person edits is what runs; the model
 // learns what was rejected and what was answered in its place.
 func TestBrain_approvalsSurviveServerAndMachine(t *testing.T) {
+	t.Parallel()
 	b := newBrain(t, map[string]string{"careful": `
 replies:
   - calls: [{name: write_file, args: {file_path: /workspace/kept, content: kept}}]
@@ -271,6 +273,7 @@ approvals:
 // time, in different places; no edit is lost. A fourth one fails, and the
 // others do not care.
 func TestBrain_subagentsShareAWorkspace(t *testing.T) {
+	t.Parallel()
 	const edits = 8
 	var scenes, calls, content strings.Builder
 	for _, name := range []string{"alpha", "beta", "gamma"} {
@@ -320,6 +323,7 @@ scenes:
 // Acceptance 5: 300 results of 50 KB go through a window of 32k tokens, which
 // the script enforces; what left the prompt can be read back later.
 func TestBrain_smallWindow(t *testing.T) {
+	t.Parallel()
 	const n = 300
 	b := newBrain(t, map[string]string{"big": `
 model: {window_tokens: 32000}
@@ -367,6 +371,7 @@ else: {text: 'I read {{result "read_file"}}'}
 // Acceptance 6: a replay makes the same calls in a fresh sandbox, and says
 // that nothing differs; a fork goes on differently from where it was taken.
 func TestBrain_replayAndFork(t *testing.T) {
+	t.Parallel()
 	b := newBrain(t, map[string]string{"one": `
 replies:
   - calls: [{name: write_file, args: {file_path: /workspace/n, content: "1\n"}}]
@@ -430,6 +435,7 @@ func callsOf(events []thread.Event) string {
 
 // A run that is cancelled ends its command in the machine, too.
 func TestBrain_cancelEndsTheCommand(t *testing.T) {
+	t.Parallel()
 	b := newBrain(t, map[string]string{"slow": `
 replies:
   - calls: [{name: execute, args: {command: 'sleep 1000'}}]
@@ -469,6 +475,7 @@ else: {text: never}
 // Commands that delete the workspace, print without end, or hang, are results
 // like others.
 func TestBrain_badCommands(t *testing.T) {
+	t.Parallel()
 	b := newBrain(t, map[string]string{"bad": `
 replies:
   - calls: [{name: execute, args: {command: 'cd /; rm -rf /workspace/* /workspace; ls /workspace | wc -l'}}]
@@ -502,6 +509,7 @@ else: {text: 'It says {{result "execute"}}'}
 // A machine that is stopped under a run is started again, and the model learns
 // that it is not known what the command did that ran in it.
 func TestBrain_machineStoppedUnderACommand(t *testing.T) {
+	t.Parallel()
 	b := newBrain(t, map[string]string{"slow": `
 replies:
   - calls: [{name: write_file, args: {file_path: /workspace/kept, content: kept}}]

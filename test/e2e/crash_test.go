@@ -345,6 +345,7 @@ func createKeyed(w *world, spec api.CreateSandbox, key string) (string, error) {
 // TestIdleSandbox_livesOn: a timer in some linked package must not make gVisor's
 // kernel process do what its seccomp filter kills it for (ADR 0006).
 func TestIdleSandbox_livesOn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.start()
 	sb := w.create(api.CreateSandbox{})

@@ -40,6 +40,7 @@ func play(_ int, seen llmtest.Seen) llmtest.Reply {
 // Chat Completions, of Anthropic's Messages and of OpenAI's Responses over real
 // HTTP: the same calls, the same results.
 func TestBrain_oneAgentManyDialects(t *testing.T) {
+	t.Parallel()
 	key := filepath.Join(t.TempDir(), "key")
 	if err := os.WriteFile(key, []byte("sk-test\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -88,6 +89,7 @@ func TestBrain_oneAgentManyDialects(t *testing.T) {
 // Acceptance 7: a model without tool calls completes a task by strict JSON,
 // one action a reply; a reply that is none is answered, and mended.
 func TestBrain_strictJSON(t *testing.T) {
+	t.Parallel()
 	b := newBrain(t, map[string]string{"plain": `
 model: {calling: json}
 replies:

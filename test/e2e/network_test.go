@@ -286,6 +286,7 @@ func (n *networked) says(what string, want map[string]string) {
 // is not is refused with the command that would allow it, and that takes effect at once;
 // all of it also after kill -9 of the server, in a fork, and after a stop.
 func TestNetwork(t *testing.T) {
+	t.Parallel()
 	n := newNetworked(t, "--providers", "gvisor")
 	n.sb = n.create(api.CreateSandbox{Name: "web", Egress: &api.NetworkPolicy{Allow: []api.NetworkRule{{Host: "api.example.com", Access: "read"}}}})
 	const get, post = "curl -sS https://api.example.com/a", "curl -sS -d x https://api.example.com/a"
@@ -377,6 +378,7 @@ java -Xmx128m /tmp/Get.java`
 // answers that repeat it, nor the sandbox's memory and disk, nor what the server keeps
 // and logs show it. All of it holds after kill -9 of the server too.
 func TestNetwork_secrets(t *testing.T) {
+	t.Parallel()
 	n := newNetworked(t, "--providers", "gvisor", "--log-level", "debug")
 	value, canary := "hunter"+rand.Text(), canaryName+rand.Text()
 	basic := base64.StdEncoding.EncodeToString([]byte("git:" + value))
@@ -456,6 +458,7 @@ func TestNetwork_secrets(t *testing.T) {
 // those of the server's configuration; from the first second of a server on. Nothing else
 // leaves it.
 func TestNetwork_default(t *testing.T) {
+	t.Parallel()
 	n := newNetworkedWith(t, []string{"SKETE_HOST_REGISTRIES=true", "GOPROXY=https://bob:hunter2@files.example.com/go", "SKETE_REGISTRIES=http://other.example.com/packages"}, "--providers", "gvisor")
 	n.sb = n.create(api.CreateSandbox{Name: "web"})
 	want := map[string]string{
@@ -505,6 +508,7 @@ var registries = []struct{ tool, user, has, line string }{
 
 // TestRegistries asks real registries, where this host reaches them.
 func TestRegistries(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "--providers", "gvisor")
 	w.env = []string{"SKETE_HOST_REGISTRIES=true"}
 	w.start()
@@ -695,6 +699,7 @@ func networkOfItsOwnKernel(m *machines) {
 
 // A sandbox that was made without a network has none, and is given none.
 func TestNetwork_none(t *testing.T) {
+	t.Parallel()
 	n := newNetworked(t, "--providers", "gvisor")
 	n.sb = n.create(api.CreateSandbox{Network: "none"})
 	n.says("without a network", map[string]string{
@@ -725,6 +730,7 @@ func (n *networked) inFork(ask, token string) {
 
 // So it is in Google's API, whose key may be in the query, and at Google's own host.
 func TestNetwork_google(t *testing.T) {
+	t.Parallel()
 	up := llmtest.NewServer(llmtest.Google{}, llmtest.Replies(llmtest.Reply{Blocks: []llm.Block{llm.Text("Hello from the model.")}, Usage: llm.Usage{Input: 50, Output: 7}, Piece: 100}))
 	defer up.Close()
 	w := newWorld(t, "--providers", "gvisor")
@@ -760,6 +766,7 @@ func TestNetwork_google(t *testing.T) {
 // the key of the sandbox, which is worth nothing in another one, and never with the
 // host's. Its calls are counted, also over kill -9 of the server.
 func TestNetwork_models(t *testing.T) {
+	t.Parallel()
 	const key = "sk-the-key-of-the-host"
 	up := llmtest.NewServer(llmtest.Chat{}, llmtest.Replies(llmtest.Reply{Blocks: []llm.Block{llm.Text("Hello from the model.")}, Usage: llm.Usage{Input: 50, Output: 7}}))
 	defer up.Close()

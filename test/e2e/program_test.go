@@ -34,6 +34,7 @@ func (w *world) withModelAt(vendor, url string) {
 // it writes, runs a command, and says that it is done; what it did is a run, whose undo
 // takes it back, and its sandbox is removed unless it is kept.
 func TestProgram_node(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("node"); err != nil {
 		t.Skip("skipped: no node, which the sandbox has of the host")
 	}
@@ -86,6 +87,7 @@ func TestProgram_node(t *testing.T) {
 // What a program says at its end is understood however much it has written before, and however
 // long the line is.
 func TestProgram_writesMuch(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "--providers", "gvisor")
 	w.start()
 	const much = `line=$(printf '%03000d' 0); i=0
@@ -99,6 +101,7 @@ echo "{\"log\":\"$line\",\"done\":true,\"result\":\"the end\"}"`
 // A program that fails, does not say that it is done, or takes too long fails its run, which
 // says why.
 func TestProgram_fails(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "--providers", "gvisor")
 	w.start()
 	for name, x := range map[string]struct {
@@ -127,6 +130,7 @@ func TestProgram_fails(t *testing.T) {
 // The server is killed while a program works: the program goes on, is not begun again, and
 // the run ends as if nothing had happened.
 func TestProgram_serverKilled(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, "--providers", "gvisor")
 	w.start()
 	id := w.must("run", "-d", "--keep", "--mem", "128", "--program", `echo began >> log; while [ ! -e go ]; do sleep 0.2; done; echo "$SKETE_TASK" >> log; cat log`, "it's {done}")

@@ -123,6 +123,7 @@ else: {text: It says hello.}
 
 // TestRun: the command line's run works in a real sandbox, and is told afterwards.
 func TestRun(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.withModel(working, nil)
 	w.start()
@@ -151,6 +152,7 @@ func TestRun(t *testing.T) {
 // run goes on by itself, the command was started once, its true output is in
 // the log, and who watches sees every event once.
 func TestRun_survivesKill9(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.withModel(`
 replies:
@@ -215,6 +217,7 @@ else: {text: 'It said: {{result "execute"}}'}
 
 // TestApproval_survivesARestart, and what a person changed is what runs.
 func TestApproval_survivesARestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.withModel(acting, map[string]string{"careful.yaml": careful})
 	w.start()
@@ -242,6 +245,7 @@ func TestApproval_survivesARestart(t *testing.T) {
 
 // Reject and respond reach the model, and nothing runs.
 func TestApproval_reachesTheModel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.withModel(acting, map[string]string{"careful.yaml": careful})
 	w.start()
@@ -264,6 +268,7 @@ func TestApproval_reachesTheModel(t *testing.T) {
 
 // TestRun_cancelled ends the command in the guest too.
 func TestRun_cancelled(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.withModel("replies:\n  - calls:\n      - name: execute\n        args: {command: 'echo here; exec sleep 1000'}\nelse: {text: Done.}\n", nil)
 	w.start()
@@ -297,6 +302,7 @@ func TestRun_cancelled(t *testing.T) {
 
 // TestForkAndReplay: a fork goes on differently, a replay does the same again.
 func TestForkAndReplay(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.withModel(working, nil)
 	w.start()

@@ -33,6 +33,7 @@ func (m *machines) untouched(id string) string {
 // Acceptance 3 of the workspace: what an agent's shell destroyed, a later step
 // of the agent undoes once a person agreed; then the whole run is undone.
 func TestBrain_agentUndoesItsShell(t *testing.T) {
+	t.Parallel()
 	b := newBrain(t, map[string]string{"clumsy": `
 replies:
   - calls: [{name: write_file, id: first, args: {file_path: /workspace/note, content: "kept by the undo of a step\n"}}]
@@ -101,6 +102,7 @@ func (m *machines) treeWithout(id string, names ...string) string {
 
 // A rewind takes conversation and files back together, whatever changed them.
 func TestBrain_rewindTakesTheFilesBack(t *testing.T) {
+	t.Parallel()
 	b := newBrain(t, map[string]string{"two": `
 replies:
   - calls: [{name: execute, id: good, args: {command: 'sed -i s/light/blue/ theme.css'}}]

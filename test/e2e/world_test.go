@@ -30,12 +30,10 @@ var programs = sync.OnceValues(func() (p struct{ skete, guest, agent string }, e
 		return p, err
 	}
 	p.skete, p.guest, p.agent = filepath.Join(dir, "skete"), filepath.Join(dir, "skete-guest"), filepath.Join(dir, "skete-agent")
-	for out, pkg := range map[string]string{p.skete: "skete", p.guest: "skete-guest", p.agent: "skete-agent"} {
-		cmd := exec.Command("go", "build", "-trimpath", "-o", out, "github.com/skete-dev/skete/cmd/"+pkg)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if text, err := cmd.CombinedOutput(); err != nil {
-			return p, fmt.Errorf("build %s: %w\n%s", pkg, err, text)
-		}
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir+"/", "github.com/skete-dev/skete/cmd/skete", "github.com/skete-dev/skete/cmd/skete-guest", "github.com/skete-dev/skete/cmd/skete-agent")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return p, fmt.Errorf("build the programs: %w\n%s", err, text)
 	}
 	return p, nil
 })

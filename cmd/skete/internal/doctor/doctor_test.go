@@ -536,3 +536,24 @@ func FuzzParsers(f *testing.F) {
 		lists(s, "microvm")
 	})
 }
+
+// Plug-ins that cannot be used are told of, and are no error of the host.
+func TestPlugins(t *testing.T) {
+	for _, c := range []struct {
+		n        int
+		problems []string
+		err      error
+		status   Status
+		detail   string
+	}{
+		{0, nil, nil, OK, "0"},
+		{2, nil, nil, OK, "2"},
+		{1, []string{"bad/plugin.yaml:1:1: no", "x", "y"}, nil, Warn, "1 can be used; others cannot: bad/plugin.yaml:1:1: no (and 2 more)"},
+		{0, nil, errs.New(errs.Invalid, "the folder cannot be read"), Error, "the folder cannot be read"},
+	} {
+		got := Host{Plugins: func() (int, []string, error) { return c.n, c.problems, c.err }}.plugins()
+		if got.Status != c.status || got.Detail != c.detail {
+			t.Errorf("%+v", got)
+		}
+	}
+}

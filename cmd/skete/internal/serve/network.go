@@ -103,7 +103,7 @@ func (r *running) heldBy(of network.Owner, q egress.Request) []secret.Held {
 	if err != nil {
 		return nil
 	}
-	return r.secrets.Held(of.Tenant, userOf(info), q)
+	return r.secrets.Held(of.Tenant, r.userOf(info), q)
 }
 
 // tokensOf returns what a sandbox got by secrets. A fork has an ID of its own, and so none.
@@ -119,7 +119,7 @@ func (r *running) sweepTokens(ctx context.Context) error {
 // machineEnv is the variables of a sandbox that stand for secrets, and by which programs
 // find the models that it was granted.
 func (r *running) machineEnv(info sandbox.Info) map[string]string {
-	env := r.secrets.Env(info.Tenant, userOf(info))
+	env := r.secrets.Env(info.Tenant, r.userOf(info))
 	if info.Spec.Models != nil {
 		maps.Copy(env, r.gateway.Env(info.Tenant, string(cmp.Or(info.Spec.Models.KeyOf, info.ID))))
 	}
@@ -127,12 +127,11 @@ func (r *running) machineEnv(info sandbox.Info) map[string]string {
 }
 
 // userOf is a sandbox as secrets are granted to it.
-func userOf(info sandbox.Info) secret.User {
-	u := secret.User{Agent: info.ForRun.Agent, Sandboxes: []string{string(info.ID), info.Spec.Name}}
-	if p := info.Spec.Metadata[pluginKey]; p != "" { // it has one for each tenant
-		u.Sandboxes = append(u.Sandboxes, pluginProcess+p)
+func (r *running) userOf(info sandbox.Info) secret.User {
+	if info.Spec.Metadata[pluginKey] != "" {
+		return r.pluginMachines.user(info)
 	}
-	return u
+	return secret.User{Agent: info.ForRun.Agent, Sandboxes: []string{string(info.ID), info.Spec.Name}}
 }
 
 const seedBytes = 32

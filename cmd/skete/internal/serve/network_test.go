@@ -13,6 +13,7 @@ import (
 
 	"github.com/skete-dev/skete/egress"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/plugin"
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/secret"
 )
@@ -138,7 +139,25 @@ func isManaged(r *running) bool {
 // A secret that is granted to an agent is so in the sandboxes of its own runs.
 func TestUserOf(t *testing.T) {
 	info := sandbox.Info{ID: "sbx_a", Spec: sandbox.Spec{Name: "web"}, ForRun: sandbox.ForRun{Run: "run_a", Agent: "coder"}}
-	if d := cmp.Diff(secret.User{Agent: "coder", Sandboxes: []string{"sbx_a", "web"}}, userOf(info)); d != "" {
+	if d := cmp.Diff(secret.User{Agent: "coder", Sandboxes: []string{"sbx_a", "web"}}, (&running{}).userOf(info)); d != "" {
 		t.Error(d)
+	}
+}
+
+// The sandbox of a plug-in is one by the plug-in's name, and wants what its manifest names; of one
+// that is not there, or is another one by now, it is given nothing.
+func TestUserOf_aPlugin(t *testing.T) {
+	p := &plugin.Plugin{Hash: "one", Manifest: plugin.Manifest{Name: "guard", Secrets: []plugin.Secret{{Name: "vendor", Hosts: []string{"a.example"}}}}}
+	r := &running{pluginMachines: &pluginMachines{plugins: []*plugin.Plugin{p}}}
+	info := sandbox.Info{ID: "sbx_a", Spec: sandbox.Spec{Name: "plugin-other", Metadata: map[string]string{pluginKey: "guard", pluginHashKey: "one"}}}
+	want := secret.User{Sandboxes: []string{"plugin-guard"}, Wants: secret.Wants{"vendor": {"a.example"}}}
+	if d := cmp.Diff(want, r.userOf(info)); d != "" {
+		t.Error(d)
+	}
+	info.Spec.Metadata[pluginHashKey] = "two"
+	for _, r := range []*running{r, {}} {
+		if d := cmp.Diff(secret.User{Wants: secret.Wants{}}, r.userOf(info)); d != "" {
+			t.Error(d)
+		}
 	}
 }

@@ -6,15 +6,17 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/agent"
-	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/guest/wire"
 	"github.com/skete-dev/skete/plugin"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/secret"
 	"github.com/skete-dev/skete/server/key"
 )
 
@@ -40,11 +42,23 @@ const (
 
 // readPlugins reads the plug-ins of the server's folder. What is wrong is in the log, and left out.
 func (r *running) readPlugins() {
-	found, err := plugin.ReadDir(cmp.Or(r.c.Plugins.Dir, r.in("plugins")))
+	list, unusable, err := findPlugins(cmp.Or(r.c.Plugins.Dir, r.in("plugins")))
 	if err != nil {
 		r.c.Log.Error("plug-ins cannot be used", "error", err)
 	}
-	var list []*plugin.Plugin
+	for _, u := range unusable {
+		for _, problem := range u.Problems {
+			r.c.Log.Error("a plug-in cannot be used", "plugin", u.Name, "problem", problem)
+		}
+	}
+	r.pluginMachines = &pluginMachines{r: r, tenant: cmp.Or(r.c.Plugins.Tenant, key.DefaultTenant), plugins: list, unusable: unusable}
+	r.plugins = plugin.NewHost(plugin.Config{Plugins: list, Launcher: r.pluginMachines, Version: r.c.Version, Log: r.c.Log})
+	r.onClose(r.plugins.Close)
+}
+
+// findPlugins reads the plug-ins of a folder: those that can be used, and what is wrong with others.
+func findPlugins(dir string) (list []*plugin.Plugin, unusable []api.Plugin, err error) {
+	found, err := plugin.ReadDir(dir)
 	for _, f := range found {
 		if f.Err == nil {
 			_, f.Err = pluginSpec(f.Plugin)
@@ -53,13 +67,18 @@ func (r *running) readPlugins() {
 			list = append(list, f.Plugin)
 			continue
 		}
-		for line := range strings.SplitSeq(errs.Public(f.Err), "\n") {
-			r.c.Log.Error("a plug-in cannot be used", "plugin", f.Name, "problem", line)
-		}
+		unusable = append(unusable, api.Plugin{Name: f.Name, State: "unusable", Problems: strings.Split(errs.Public(f.Err), "\n")})
 	}
-	r.pluginMachines = &pluginMachines{r: r, tenant: cmp.Or(r.c.Plugins.Tenant, key.DefaultTenant), plugins: list}
-	r.plugins = plugin.NewHost(plugin.Config{Plugins: list, Launcher: r.pluginMachines, Version: r.c.Version, Log: r.c.Log})
-	r.onClose(r.plugins.Close)
+	return list, unusable, err
+}
+
+// CountPlugins counts the plug-ins of a folder that can be used, and says what is wrong with others.
+func CountPlugins(dir string) (n int, problems []string, err error) {
+	list, unusable, err := findPlugins(dir)
+	for _, u := range unusable {
+		problems = append(problems, u.Problems...)
+	}
+	return len(list), problems, err
 }
 
 // openPlugins removes sandboxes of plug-ins that are not there any more, or are others now.
@@ -88,11 +107,11 @@ type pluginHooks struct {
 func (r *running) pluginsOf(tenant string) agent.Plugins { return pluginHooks{r.plugins, tenant} }
 
 // Hooks implements agent.Plugins.
-func (p pluginHooks) Hooks(name string) ([]definition.CommandHook, error) {
+func (p pluginHooks) Hooks(name string) ([]agent.PluginHook, error) {
 	declared, err := p.h.Hooks(name)
-	list := make([]definition.CommandHook, len(declared))
+	list := make([]agent.PluginHook, len(declared))
 	for i, d := range declared {
-		list[i] = definition.CommandHook{Event: d.Event, Tools: d.Tools}
+		list[i] = agent.PluginHook{Event: d.Event, Tools: d.Tools, OnFailure: agent.PluginFailure(d.OnFailure)}
 	}
 	return list, err
 }
@@ -107,6 +126,50 @@ type pluginMachines struct {
 	r       *running
 	tenant  string // whose they are
 	plugins []*plugin.Plugin
+	// unusable are folders of others that are left out.
+	unusable []api.Plugin
+}
+
+// Plugins implements server.Plugins.
+func (x *pluginMachines) Plugins() []api.Plugin {
+	list := slices.Clone(x.unusable)
+	for _, p := range x.plugins {
+		list = append(list, x.view(p))
+	}
+	for i := range list { // a list is never null
+		v := &list[i]
+		v.Problems, v.Models = append([]string{}, v.Problems...), append([]string{}, v.Models...)
+		v.Hooks, v.Secrets, v.Processes = append([]api.PluginHook{}, v.Hooks...), append([]api.PluginSecret{}, v.Secrets...), append([]api.PluginProcess{}, v.Processes...)
+	}
+	slices.SortFunc(list, func(a, b api.Plugin) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// view is a plug-in with its processes.
+func (x *pluginMachines) view(p *plugin.Plugin) api.Plugin {
+	processes := x.r.plugins.Processes(p.Name)
+	v := api.Plugin{Name: p.Name, Version: p.Version, Description: p.Description, Hash: p.Hash, State: string(plugin.Worst(processes))}
+	for _, h := range p.Hooks {
+		onFailure := cmp.Or(agent.PluginFailure(h.OnFailure), agent.PluginFailureOf(h.Event))
+		v.Hooks = append(v.Hooks, api.PluginHook{Event: h.Event, Tools: append([]string{}, h.Tools...), OnFailure: string(onFailure)})
+	}
+	for _, m := range p.Models {
+		v.Models = append(v.Models, p.Name+"/"+m.Name)
+	}
+	for _, s := range p.Secrets {
+		v.Secrets = append(v.Secrets, api.PluginSecret{Name: s.Name, Hosts: s.Hosts})
+	}
+	for _, s := range processes {
+		one := api.PluginProcess{
+			Tenant: s.Tenant, State: string(s.State), Calls: s.Calls, Starts: s.Starts, Failures: s.Failures, Error: s.Error,
+			StartedAt: s.Started.UTC(), UsedAt: s.Used.UTC(), RetryAt: s.RetryAt.UTC(),
+		}
+		if has := x.list(map[string]string{pluginKey: p.Name, pluginHashKey: p.Hash, pluginForKey: s.Tenant}); len(has) > 0 {
+			one.Sandbox = string(has[0].ID)
+		}
+		v.Processes = append(v.Processes, one)
+	}
+	return v
 }
 
 // pluginSpec is the sandbox of a plug-in.
@@ -136,6 +199,27 @@ func (x *pluginMachines) machine(ctx context.Context, p *plugin.Plugin, tenant s
 	}
 	i, err := x.r.manager.Create(ctx, x.tenant, sandbox.CreateRequest{Spec: s, Own: own})
 	return i.ID, err
+}
+
+// user is the sandbox of a plug-in as secrets are granted to it: by the plug-in's name, for it has
+// one for each tenant, and no more than its manifest names. The program is of others: what the
+// operator grants to all sandboxes is not for it.
+func (x *pluginMachines) user(info sandbox.Info) secret.User {
+	wants := secret.Wants{}
+	u := secret.User{Wants: wants}
+	if x == nil {
+		return u
+	}
+	for _, p := range x.plugins {
+		if p.Hash != info.Spec.Metadata[pluginHashKey] {
+			continue // another one, whose sandbox is about to be removed
+		}
+		u.Sandboxes = []string{pluginProcess + p.Name}
+		for _, s := range p.Secrets {
+			wants[s.Name] = s.Hosts
+		}
+	}
+	return u
 }
 
 // list are the sandboxes of plug-ins that have all of the metadata.

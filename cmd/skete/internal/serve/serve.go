@@ -358,7 +358,7 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 	tenants.Resume(ctx)
 	c := server.Config{
 		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Looked: r.histories.Took, Events: r.events, Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
-		Warm: warm{r.manager}, Networks: r.networks, Secrets: r.secrets, Skills: r.skills, Runs: r.supervisor, Schedules: r.schedules, Workflows: r.workflows, ToolRuns: r.toolRuns, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(), Covers: r.covers,
+		Warm: warm{r.manager}, Networks: r.networks, Secrets: r.secrets, Skills: r.skills, Plugins: r.pluginMachines, Runs: r.supervisor, Schedules: r.schedules, Workflows: r.workflows, ToolRuns: r.toolRuns, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(), Covers: r.covers,
 		Audit: r.audit, Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
 	}
 	if c.Bridges, err = r.store.KV(ctx, bridgesBucket); err != nil {

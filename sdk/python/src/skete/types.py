@@ -963,6 +963,62 @@ class PlanChange(TypedDict):
     thread: NotRequired[str]
 
 
+class Plugin(TypedDict):
+    description: NotRequired[str]
+    # of its files
+    hash: NotRequired[str]
+    hooks: list[PluginHook]
+    # by which models are asked for
+    models: list[str]
+    # of its folder
+    name: str
+    # why it cannot be used
+    problems: list[str]
+    # one for each tenant that it works for
+    processes: list[PluginProcess]
+    # what it has sent where, of what is granted to it
+    secrets: list[PluginSecret]
+    # unusable: see problems; idle: no process, the next call starts one
+    state: Literal["unusable", "broken", "starting", "running", "idle"]
+    version: NotRequired[str]
+
+
+class PluginHook(TypedDict):
+    event: str
+    # what happens when it cannot be asked
+    on_failure: Literal["deny", "ask", "skip"]
+    # names or globs; empty: all
+    tools: list[str]
+
+
+class PluginList(TypedDict):
+    items: list[Plugin]
+
+
+class PluginProcess(TypedDict):
+    # under way
+    calls: int
+    # of the last failure
+    error: NotRequired[str]
+    # since a call was answered
+    failures: int
+    # before which it is not started again
+    retry_at: NotRequired[str]
+    # of the operator's tenant
+    sandbox: NotRequired[str]
+    started_at: NotRequired[str]
+    # since the server began
+    starts: int
+    state: Literal["broken", "starting", "running", "idle"]
+    tenant: str
+    used_at: NotRequired[str]
+
+
+class PluginSecret(TypedDict):
+    hosts: list[str]
+    name: str
+
+
 class Pool(TypedDict):
     kinds: list[PoolKind]
     # the host is short of memory: the pool gets smaller, and nothing is made
