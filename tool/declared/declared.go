@@ -124,8 +124,7 @@ func (s *Source) Call(ctx context.Context, p tool.Place, e tool.External, req to
 		return tool.Result{}, fmt.Errorf("read the tool %s: %w", e.Spec.Name, err)
 	}
 	if wait := s.rates.take(p.Tenant+"/"+what.Manifest.Name, what.Manifest.Rate, req, s.c.Now()); wait > 0 {
-		return tool.Fail(tool.CodeLimit, fmt.Sprintf("Error: %s may be called %d times in %v. Try again in %v.",
-			what.Manifest.Name, what.Manifest.Rate.Calls, what.Manifest.Rate.Per, wait.Round(time.Second))), nil
+		return tooOften(what.Manifest, wait), nil
 	}
 	c := &call{s: s, p: p, req: req, what: what}
 	m, release, bad, err := s.machine(ctx, c)
@@ -135,6 +134,10 @@ func (s *Source) Call(ctx context.Context, p tool.Place, e tool.External, req to
 	defer release()
 	c.m = m
 	return c.run(ctx)
+}
+
+func tooOften(m Manifest, wait time.Duration) tool.Result {
+	return tool.Fail(tool.CodeLimit, fmt.Sprintf("Error: %s may be called %d times in %v. Try again in %v.", m.Name, m.Rate.Calls, m.Rate.Per, wait.Round(time.Second)))
 }
 
 func result(r *tool.Result, err error) (tool.Result, error) {

@@ -209,6 +209,10 @@ class ChangeSecret(TypedDict):
 class ChangeSkill(TypedDict):
     # none = all
     agents: NotRequired[list[str]]
+    # this one is trusted no longer, at once
+    distrust: NotRequired[str]
+    # this version, by its whole hash, is trusted: its allowed_tools are approved beforehand
+    trust: NotRequired[str]
     # new runs get this one, which is kept; its first 8 characters are enough
     version: NotRequired[str]
 
@@ -622,6 +626,7 @@ InstallSkill = TypedDict('InstallSkill', {
     'from': "NotRequired[str]",
     'new': "NotRequired[bool]",
     'path': "NotRequired[str]",
+    'trust': "NotRequired[bool]",
 })
 
 
@@ -1653,7 +1658,7 @@ class SignalProcess(TypedDict):
 class Skill(TypedDict):
     # that have it, by name; none = all agents of the tenant
     agents: list[str]
-    # that its author wants approved beforehand; they approve nothing here
+    # that its author wants approved beforehand; of a version that is not trusted they approve nothing
     allowed_tools: NotRequired[list[str]]
     # what it needs, in words
     compatibility: NotRequired[str]
@@ -1664,6 +1669,8 @@ class Skill(TypedDict):
     license: NotRequired[str]
     metadata: NotRequired[dict[str, str]]
     name: str
+    # the version that new runs get is: its allowed_tools are approved beforehand
+    trusted: bool
     updated_at: str
     # that new runs get
     version: str
@@ -1683,6 +1690,8 @@ SkillVersion = TypedDict('SkillVersion', {
     'files': "int",
     'from': "NotRequired[str]",
     'installed_at': "str",
+    'trusted_at': "NotRequired[str]",
+    'trusted_by': "NotRequired[str]",
     'version': "str",
 })
 
