@@ -1669,6 +1669,8 @@ class Skill(TypedDict):
     license: NotRequired[str]
     metadata: NotRequired[dict[str, str]]
     name: str
+    # that it is as well: its tool.yaml
+    tool: NotRequired[SkillTool]
     # the version that new runs get is: its allowed_tools are approved beforehand
     trusted: bool
     updated_at: str
@@ -1682,6 +1684,15 @@ class Skill(TypedDict):
 
 class SkillList(TypedDict):
     items: list[Skill]
+
+
+class SkillTool(TypedDict):
+    description: str
+    # JSON Schema of the arguments
+    input: NotRequired[Any]
+    name: str
+    # JSON Schema of what it returns; none = any text
+    output: NotRequired[Any]
 
 
 SkillVersion = TypedDict('SkillVersion', {
