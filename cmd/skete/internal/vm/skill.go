@@ -256,8 +256,7 @@ func (a skillCommands) put(ctx context.Context, was, source string, f skillFlags
 			a.Note("it is trusted, which says nothing of this one; to trust it too say --trust")
 		}
 	}
-	a.preview(s, t, warnings)
-	a.tellTrust(s.AllowedTools, f.trust)
+	a.preview(s, t, warnings, f.trust)
 	data, err := t.Tar()
 	if err != nil {
 		return err
@@ -279,9 +278,10 @@ func (a skillCommands) put(ctx context.Context, was, source string, f skillFlags
 }
 
 // preview shows what is about to be installed.
-func (a skillCommands) preview(s skill.Skill, t skill.Tree, warnings []skill.Problem) {
+func (a skillCommands) preview(s skill.Skill, t skill.Tree, warnings []skill.Problem, trusted bool) {
 	a.Note("%s  %s", s.Name, app.Printable(s.Description))
 	a.Note("version %.12s, %s", t.Version(), app.BytesText(t.Bytes()))
+	a.tellTrust(s.AllowedTools, trusted)
 	for _, f := range t.Files {
 		runs := ""
 		if f.Executable {
