@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/policy"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -254,6 +256,40 @@ func TestRun_compactAsked(t *testing.T) {
 			s := w.state()
 			if s.CompactAsked != nil || s.Items[0].Summary == nil || s.Run.Ended.Text != "done" {
 				t.Errorf("%+v, %+v", s.CompactAsked, s.Run.Ended)
+			}
+			w.well()
+		})
+	}
+}
+
+// What was approved beforehand runs without asking, and the log says by what; where that
+// cannot be read, and where a rule denies, it does not.
+func TestAsk_approvedBeforehand(t *testing.T) {
+	allow := []policy.Grant{{By: "skill forms version 0123", Rules: []definition.Rule{{Action: definition.Allow, Tools: []string{"act"}}}}}
+	for name, x := range map[string]struct {
+		action string
+		grants []policy.Grant
+		err    error
+		ends   bool
+		runs   int
+	}{
+		"asked":            {definition.Ask, allow, nil, true, 1},
+		"nothing":          {definition.Ask, nil, nil, false, 0},
+		"cannot be read":   {definition.Ask, allow, errors.New("no store"), false, 0},
+		"denied":           {definition.Deny, allow, nil, true, 0},
+		"allowed by rules": {definition.Allow, allow, nil, true, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &guest{}
+			d := definition.Definition{Name: "a", Rules: []definition.Rule{{Action: x.action, Tools: []string{"act"}}}}
+			w := newWorld(t, d, &model{reply: steps(llm.Assistant(call("c1", "act", `{"n":1}`)), say("ok"))}, toolsOf(g)...)
+			w.grants = func(context.Context) ([]policy.Grant, error) { return x.grants, x.err }
+			if o := w.run(); o.Ended != x.ends || len(g.runs) != x.runs {
+				t.Fatalf("%+v, %v", o, g.runs)
+			}
+			c := w.state().Call("c1")
+			if by := c.Decided; (name == "asked") != (by != nil) || by != nil && (by.By != allow[0].By || by.Decision != thread.Approve) {
+				t.Errorf("%+v", by)
 			}
 			w.well()
 		})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/hook"
+	"github.com/skete-dev/skete/agent/policy"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/llm"
@@ -51,6 +52,8 @@ type Parts struct {
 	Plugins  Plugins     // that hooks may name; nil = there are none
 	// TellSkills adds what the prompt says of Skills.
 	TellSkills func(context.Context, *thread.Context) error
+	// Grants is as in Config.
+	Grants func(context.Context) ([]policy.Grant, error)
 	// TellTools adds what the log keeps of External; nil = nothing.
 	TellTools func(context.Context, *thread.Context) error
 	// Live shows what is on its way. It never blocks.
@@ -100,7 +103,7 @@ func Assemble(p Parts, model llm.Model) (*Runner, error) {
 	}
 	c := Config{
 		Thread: p.Thread, State: p.State, Log: p.Log, Blobs: p.Blobs, Model: model, Tools: tools, Hidden: hidden, Hook: w.hook(slices.Concat(tools, hidden)), Check: check,
-		Surroundings: w.surroundings, Machine: p.MachineID, Applied: w.applied, Patient: p.Patient, Tree: p.Tree, Patience: p.Patience, Now: p.Now, Logger: p.Logger,
+		Surroundings: w.surroundings, Grants: p.Grants, Machine: p.MachineID, Applied: w.applied, Patient: p.Patient, Tree: p.Tree, Patience: p.Patience, Now: p.Now, Logger: p.Logger,
 	}
 	if p.Live != nil {
 		c.News = w.news

@@ -161,7 +161,7 @@ func (r *Runner) ask(ctx context.Context, b *batch, c *runs.Call) []thread.Body 
 	}
 	touches := r.tools[c.Name].Effect(args).Touches
 	kind := asks(r.tools[c.Name])
-	rule := policy.Decide(r.rules(), policy.Call{Tool: c.Name, Args: args, Touches: touches, Command: commandOf(args), Unasked: caution(r.tools[c.Name])})
+	rule := r.decide(ctx, policy.Call{Tool: c.Name, Args: args, Touches: touches, Command: commandOf(args), Unasked: caution(r.tools[c.Name])})
 	bodies := r.contexts(v)
 	switch {
 	case v.Action == hook.Deny || v.Action == hook.Stop:
@@ -173,20 +173,50 @@ func (r *Runner) ask(ctx context.Context, b *batch, c *runs.Call) []thread.Body 
 		if len(asked.Allowed) == 0 || kind != thread.AskApproval {
 			asked.Allowed = kind.Decisions()
 		}
-		for _, t := range touches {
-			if t.Write {
-				asked.Writes = append(asked.Writes, t.Path)
-			} else {
-				asked.Reads = append(asked.Reads, t.Path)
-			}
-		}
+		asked.Writes, asked.Reads = pathsOf(touches)
 		if rule.Expires > 0 {
 			asked.Expires = r.c.Now().Add(rule.Expires).UTC().Truncate(time.Microsecond)
 		}
 		return append(append(bodies, asked), r.recorded(c, asked)...)
+	case rule.By != "":
+		return append(bodies, r.preapproved(c, v.Args, touches, rule.By)...)
 	}
 	b.gates[c.ID] = gate{known: true, args: v.Args}
 	return bodies
+}
+
+// decide applies the rules, and what people approved beforehand. Where that cannot be had, a
+// person is asked.
+func (r *Runner) decide(ctx context.Context, call policy.Call) policy.Verdict {
+	v := policy.Decide(r.rules(), call)
+	if v.Action != definition.Ask || r.c.Grants == nil {
+		return v
+	}
+	grants, err := r.c.Grants(ctx)
+	if err != nil {
+		r.c.Logger.Warn("what was approved beforehand cannot be read", "thread", r.c.Thread, "err", err)
+		return v
+	}
+	return policy.Decide(r.rules(), call, grants...)
+}
+
+// preapproved writes down that a call which a person would be asked about was approved
+// beforehand, and by what.
+func (r *Runner) preapproved(c *runs.Call, args json.RawMessage, touches []tool.Touch, by string) []thread.Body {
+	asked := thread.ApprovalAsked{Ask: thread.AskApproval, Call: c.ID, Tool: c.Name, Args: args, Allowed: []thread.Decision{thread.Approve}}
+	asked.Writes, asked.Reads = pathsOf(touches)
+	return []thread.Body{asked, thread.ApprovalDecided{Call: c.ID, Decision: thread.Approve, By: by}}
+}
+
+func pathsOf(touches []tool.Touch) (writes, reads []string) {
+	for _, t := range touches {
+		if t.Write {
+			writes = append(writes, t.Path)
+		} else {
+			reads = append(reads, t.Path)
+		}
+	}
+	return writes, reads
 }
 
 // recorded answers a question as it was answered in the run that is played again:

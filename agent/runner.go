@@ -13,6 +13,7 @@ import (
 	"github.com/skete-dev/skete/agent/action"
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/hook"
+	"github.com/skete-dev/skete/agent/policy"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
@@ -52,6 +53,8 @@ type Config struct {
 	Check tool.Tool
 	// Surroundings describes memory, skills and the machine, once a run. nil = nothing.
 	Surroundings func(context.Context) (thread.Context, error)
+	// Grants are what people approved beforehand, as it is now; nil = nothing.
+	Grants func(context.Context) ([]policy.Grant, error)
 	// Applied is told of every event once it is in the log and in State; nil =
 	// none. It is called in the Runner's goroutine and must be quick.
 	Applied func(thread.Event)

@@ -18,6 +18,7 @@ import (
 	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/hook"
+	"github.com/skete-dev/skete/agent/policy"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
@@ -155,6 +156,8 @@ type world struct {
 	tools []tool.Tool
 	check tool.Tool
 	now   func() time.Time
+	// grants are those of Config.
+	grants func(context.Context) ([]policy.Grant, error)
 }
 
 func newWorld(t testing.TB, d definition.Definition, m llm.Model, tools ...tool.Tool) *world {
@@ -215,7 +218,7 @@ func (w *world) state() *runs.State {
 func (w *world) runner() *agent.Runner {
 	w.t.Helper()
 	r, err := agent.New(agent.Config{
-		Thread: w.id, State: w.state(), Log: w.log, Blobs: w.blobs, Model: w.model, Tools: w.tools, Check: w.check, Now: w.now,
+		Thread: w.id, State: w.state(), Log: w.log, Blobs: w.blobs, Model: w.model, Tools: w.tools, Check: w.check, Now: w.now, Grants: w.grants,
 		Patience: llm.RetryPolicy{Wait: time.Millisecond, WaitMax: time.Millisecond},
 	})
 	must(w.t, err)

@@ -264,6 +264,7 @@ func TestBadRequests(t *testing.T) {
 		{"skill of bytes that are no archive", "POST", "/v1/skills", `{"archive":"aGVsbG8="}`, nil, 400, "no zip, tar"},
 		{"skill of an empty archive", "POST", "/v1/skills", `{"archive":""}`, nil, 400, "archive"},
 		{"change of nothing of a skill", "PATCH", "/v1/skills/forms", `{}`, nil, 400, "nothing is to be changed"},
+		{"trust of a skill that is not there", "PATCH", "/v1/skills/forms", `{"trust":"0123456789"}`, nil, 404, "forms"},
 		{"change of a skill that is not there", "PATCH", "/v1/skills/forms", `{"version":"0123456789"}`, nil, 404, "forms"},
 		{"remove a skill that is not there", "DELETE", "/v1/skills/forms", nil, nil, 404, "forms"},
 		{"secrets of a kind", "GET", "/v1/secrets?kind=x", nil, nil, 400, "kind"},

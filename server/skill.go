@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/skill"
+	"github.com/skete-dev/skete/tool/declared"
 )
 
 // Skills is what the server needs of *skill.Store.
@@ -32,7 +34,7 @@ func (s *Server) registerSkills(t *route.Table) {
 	route.JSON(t, skills.all(http.MethodGet, "list-skills", "List the skills that agents of the tenant have"), s.listSkills)
 	route.JSON(t, install, s.installSkill)
 	route.JSON(t, skills.one(http.MethodGet, "get-skill", "Get a skill with its instructions and the list of its files"), s.getSkill)
-	route.JSON(t, skills.one(http.MethodPatch, "change-skill", "Go to another version of a skill, or say which agents have it"), s.changeSkill)
+	route.JSON(t, skills.one(http.MethodPatch, "change-skill", "Go to another version of a skill, say which agents have it, or which version is trusted"), s.changeSkill)
 	route.JSON(t, skills.one(http.MethodDelete, "remove-skill", "Remove a skill with all its versions"), s.removeSkill)
 }
 
@@ -109,6 +111,9 @@ func (s *Server) installSkill(ctx context.Context, in *installSkillIn) (*skillOu
 		return wholeSkill(api.Skill{Version: t.Version(), Versions: []api.SkillVersion{}, Agents: []string{}}, t)
 	}
 	install := skill.Install{Tree: t, From: in.Body.From, New: in.Body.New}
+	if in.Body.Trust {
+		install.TrustedBy = auth.From(ctx).Who()
+	}
 	if in.Body.Agents != nil {
 		install.Agents = slices.Concat([]string{}, *in.Body.Agents)
 	}
@@ -129,12 +134,12 @@ func (s *Server) changeSkill(ctx context.Context, in *changeSkillIn) (*skillOut,
 	if err != nil {
 		return nil, err
 	}
-	c := skill.Change{Version: in.Body.Version}
+	c := skill.Change{Version: in.Body.Version, Trust: in.Body.Trust, Distrust: in.Body.Distrust, By: auth.From(ctx).Who()}
 	if in.Body.Agents != nil {
 		c.Agents = slices.Concat([]string{}, *in.Body.Agents)
 	}
-	if c.Agents == nil && c.Version == "" {
-		return nil, errs.New(errs.Invalid, "nothing is to be changed: name a version or agents")
+	if c.Agents == nil && c.Version+c.Trust+c.Distrust == "" {
+		return nil, errs.New(errs.Invalid, "nothing is to be changed: name a version, agents, or what is trusted")
 	}
 	i, err := store.Change(ctx, auth.From(ctx).Tenant, in.Name, c)
 	if err != nil {
@@ -154,11 +159,11 @@ func (s *Server) removeSkill(ctx context.Context, in *SkillPath) (*struct{}, err
 func skillView(i skill.Installed) api.Skill {
 	out := api.Skill{
 		Name: i.Name, Description: i.Description, Version: i.Current, Versions: []api.SkillVersion{},
-		Agents: slices.Concat([]string{}, i.Agents), CreatedAt: i.CreatedAt, UpdatedAt: i.UpdatedAt,
+		Agents: slices.Concat([]string{}, i.Agents), Trusted: i.Trusted(), CreatedAt: i.CreatedAt, UpdatedAt: i.UpdatedAt,
 	}
 	for _, v := range i.Versions {
 		out.Versions = append(out.Versions, api.SkillVersion{
-			Version: v.ID, Description: v.Description, Bytes: v.Bytes, Files: v.Files, From: v.From, InstalledAt: v.InstalledAt,
+			Version: v.ID, Description: v.Description, Bytes: v.Bytes, Files: v.Files, From: v.From, InstalledAt: v.InstalledAt, TrustedBy: v.TrustedBy, TrustedAt: v.TrustedAt,
 		})
 	}
 	return out
@@ -175,5 +180,25 @@ func wholeSkill(out api.Skill, t skill.Tree) (*skillOut, error) {
 	for _, w := range warnings {
 		out.Warnings = append(out.Warnings, w.String())
 	}
+	if t.Folder == "" {
+		t.Folder = s.Name
+	}
+	m, isTool, err := declared.OfSkill(t)
+	if err != nil {
+		out.Warnings = append(out.Warnings, "it is no tool as well: "+errs.Public(err))
+	}
+	if isTool {
+		out.Tool = toolView(m)
+	}
 	return &skillOut{out}, nil
+}
+
+func toolView(m declared.Manifest) *api.SkillTool {
+	schema := func(s map[string]any) json.RawMessage {
+		if data, err := json.Marshal(s); err == nil && s != nil {
+			return data
+		}
+		return nil
+	}
+	return &api.SkillTool{Name: m.Name, Description: m.Description, Input: schema(m.Input), Output: schema(m.Output)}
 }

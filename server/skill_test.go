@@ -49,6 +49,18 @@ func TestSkills(t *testing.T) {
 	if s.Description != "Fills two." {
 		t.Errorf("another version: %+v", s)
 	}
+	w.call(t, w.admin, http.MethodPatch, "/v1/skills/forms", api.ChangeSkill{Trust: first[:12]}, http.StatusNotFound, nil)
+	if w.call(t, w.admin, http.MethodPatch, "/v1/skills/forms", api.ChangeSkill{Trust: first}, http.StatusOK, &s); !s.Trusted || s.Versions[0].TrustedBy == "" || s.Versions[1].TrustedBy != "" {
+		t.Errorf("trusted: %+v", s)
+	}
+	s = api.Skill{}
+	if w.call(t, w.admin, http.MethodPatch, "/v1/skills/forms", api.ChangeSkill{Distrust: first}, http.StatusOK, &s); s.Trusted || s.Versions[0].TrustedBy != "" {
+		t.Errorf("trusted no longer: %+v", s)
+	}
+	s = api.Skill{}
+	if w.call(t, w.admin, http.MethodPost, "/v1/skills", api.InstallSkill{Archive: skillTar(t, "three"), Trust: true}, http.StatusOK, &s); !s.Trusted {
+		t.Errorf("installed with trust: %+v", s)
+	}
 	var list api.SkillList
 	w.call(t, other, http.MethodGet, "/v1/skills", nil, http.StatusOK, &list)
 	if len(list.Items) != 0 {

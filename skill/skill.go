@@ -34,8 +34,8 @@ type Skill struct {
 	License       string
 	Compatibility string
 	Metadata      map[string]string
-	// AllowedTools are tools that the skill's author wants to be approved beforehand.
-	// They are shown, and approve nothing: see docs/skills.md.
+	// AllowedTools are tools that the skill's author wants to be approved beforehand, each
+	// for ParseAllowed. Of a version that is not trusted they approve nothing.
 	AllowedTools []string
 	Instructions string // what stands below the front matter
 }
@@ -63,7 +63,7 @@ type front struct {
 	License       *string           `yaml:"license"`
 	Compatibility *string           `yaml:"compatibility"`
 	Metadata      map[string]string `yaml:"metadata"`
-	AllowedTools  *string           `yaml:"allowed-tools"`
+	AllowedTools  any               `yaml:"allowed-tools"` // text, or a list of texts
 }
 
 func (f front) skill(body []byte) Skill {
@@ -73,9 +73,10 @@ func (f front) skill(body []byte) Skill {
 		}
 		return strings.TrimSpace(*s)
 	}
+	allowed, _ := allowedOf(f.AllowedTools)
 	return Skill{
 		Name: of(f.Name), Description: of(f.Description), License: of(f.License), Compatibility: of(f.Compatibility),
-		Metadata: f.Metadata, AllowedTools: strings.Fields(of(f.AllowedTools)), Instructions: strings.TrimSpace(string(body)),
+		Metadata: f.Metadata, AllowedTools: allowed, Instructions: strings.TrimSpace(string(body)),
 	}
 }
 
@@ -141,7 +142,7 @@ func (f front) check(folder string, at yamlfile.Positions, told []Problem) []Pro
 	if c.optional("compatibility", f.Compatibility) {
 		c.length("compatibility", *f.Compatibility, CompatibilityMax)
 	}
-	c.optional("allowed-tools", f.AllowedTools)
+	c.allowed(f.AllowedTools)
 	for _, key := range sortedKeys(f.Metadata) {
 		if strings.TrimSpace(key) == "" {
 			c.add("metadata", "a key of metadata is empty", "")
@@ -202,6 +203,20 @@ func (c *checker) broken() bool { return len(c.at) == 0 && len(c.told) > 0 }
 
 func (c *checker) optional(key string, value *string) bool {
 	return value != nil && c.filled(key, *value, "leave it out")
+}
+
+// allowed checks what the standard says of allowed-tools: text with words in it, or a list of
+// texts. What the words are is up to clients.
+func (c *checker) allowed(value any) {
+	const key = "allowed-tools"
+	words, ok := allowedOf(value)
+	_, there := c.at[key]
+	switch {
+	case !ok:
+		c.add(key, key+" is neither text nor a list of texts", "write Bash(git:*) Read")
+	case there && len(words) == 0 && len(c.told) == 0:
+		c.add(key, key+" is empty", "leave it out")
+	}
 }
 
 func (c *checker) length(key, value string, most int) {
@@ -297,7 +312,7 @@ func advice(s Skill) (list []Problem) {
 	if lines := strings.Count(s.Instructions, "\n") + 1; lines > linesAdvised || len(s.Instructions)/4 > tokensAdvised {
 		list = append(list, Problem{File, fmt.Sprintf("the instructions have %d lines and about %d tokens", lines, len(s.Instructions)/4), "move details into files that are read when they are needed"})
 	}
-	return list
+	return append(list, allowedAdvice(s.AllowedTools)...)
 }
 
 // topKey is the first line of a key of the front matter.
@@ -354,10 +369,8 @@ func (f *front) take(block []byte) {
 			one.License = &text
 		case "compatibility":
 			one.Compatibility = &text
-		case "allowed-tools": // others write lists
-			text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,[]\"'", r) }), " ")
-			text = strings.TrimPrefix(strings.ReplaceAll(text, " - ", " "), "- ")
-			one.AllowedTools = &text
+		case "allowed-tools":
+			one.AllowedTools = text
 		}
 	}
 	for _, x := range []struct{ to, from **string }{
@@ -365,7 +378,6 @@ func (f *front) take(block []byte) {
 		{&f.Description, &one.Description},
 		{&f.License, &one.License},
 		{&f.Compatibility, &one.Compatibility},
-		{&f.AllowedTools, &one.AllowedTools},
 	} {
 		if *x.from != nil {
 			*x.to = *x.from
@@ -373,6 +385,9 @@ func (f *front) take(block []byte) {
 	}
 	if one.Metadata != nil {
 		f.Metadata = one.Metadata
+	}
+	if one.AllowedTools != nil {
+		f.AllowedTools = one.AllowedTools
 	}
 }
 

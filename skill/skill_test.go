@@ -56,7 +56,10 @@ func TestParse_rules(t *testing.T) {
 		{"metadata is text", string(whole(name + what + "metadata: x\n")), "SKILL.md:4:"},
 		{"metadata holds a list", string(whole(name + what + "metadata:\n  a: [1]\n")), "SKILL.md:5:"},
 		{"metadata with an empty key", string(whole(name + what + "metadata:\n  '': x\n")), "a key of metadata is empty"},
-		{"tools are a list", string(whole(name + what + "allowed-tools: [Read]\n")), "SKILL.md:4:"},
+		{"tools are a list", string(whole(name + what + "allowed-tools:\n  - Bash(git add:*)\n  - Read\n")), ""},
+		{"tools are numbers", string(whole(name + what + "allowed-tools: [1, 2]\n")), "SKILL.md:4:1: allowed-tools is neither text nor a list"},
+		{"tools are a map", string(whole(name + what + "allowed-tools:\n  Read: yes\n")), "SKILL.md:4:1: allowed-tools is neither"},
+		{"a list of no tools", string(whole(name + what + "allowed-tools: []\n")), "SKILL.md:4:1: allowed-tools is empty"},
 		{"no tools", string(whole(name + what + "allowed-tools: ''\n")), "SKILL.md:4:1: allowed-tools is empty"},
 		{"a key of others", string(whole(name + what + "model: opus\n")), `SKILL.md:4:1: "model" is not a key here (what the standard does not know`},
 		{"a key twice", string(whole(name + what + name)), `SKILL.md:4:1: mapping key "name" already defined`},
@@ -96,7 +99,7 @@ func TestLoad_lenient(t *testing.T) {
 		{"a bad name", "pdf-forms", "name: PDF Forms\ndescription: x\n", Skill{Name: "pdf-forms", Description: "x", AllowedTools: []string{}}, "capital"},
 		{"no name", "pdf-forms", "description: x\n", Skill{Name: "pdf-forms", Description: "x", AllowedTools: []string{}}, "missing"},
 		{"keys of others", "a", "name: a\ndescription: x\nmodel: opus\nhooks:\n  - a: [1, 2]\n", Skill{Name: "a", Description: "x", AllowedTools: []string{}}, `"model"`},
-		{"a list of tools", "a", "name: a\ndescription: x\nallowed-tools:\n  - Read\n  - Bash\n", Skill{Name: "a", Description: "x", AllowedTools: []string{"Read", "Bash"}}, "SKILL.md:"},
+		{"tools of others", "a", "name: a\ndescription: x\nallowed-tools: Read, Bash(git (\n", Skill{Name: "a", Description: "x", AllowedTools: []string{"Read", "Bash(git ("}}, "approves nothing"},
 		{"numbers beneath metadata", "a", "name: a\ndescription: x\nmetadata:\n  v: [1]\n", Skill{Name: "a", Description: "x", AllowedTools: []string{}}, "SKILL.md:5"},
 	} {
 		t.Run(x.name, func(t *testing.T) {

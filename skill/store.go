@@ -1,6 +1,7 @@
 package skill
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -18,6 +19,9 @@ const (
 	VersionsMax  = 10 // that are kept of a skill; the oldest goes
 	AgentsMax    = 100
 )
+
+// toolFile is what makes a tool of a skill.
+const toolFile = "tool.yaml"
 
 const (
 	recordForm = 1
@@ -47,6 +51,22 @@ type Version struct {
 	InstalledAt time.Time `json:"installed_at"`
 	// Content is where the store has its files; "" = they were lost.
 	Content string `json:"content,omitempty"`
+	// Tool: it holds a tool.yaml, which package tool/declared reads.
+	Tool bool `json:"tool,omitempty"`
+	// TrustedBy is who has said that what it wants approved beforehand is, and TrustedAt
+	// when; "" = it is not trusted. It is said of this content alone: a new version is not.
+	TrustedBy string    `json:"trusted_by,omitempty"`
+	TrustedAt time.Time `json:"trusted_at,omitzero"`
+}
+
+// Trusted reports whether new runs get a version that is trusted.
+func (i Installed) Trusted() bool {
+	return slices.ContainsFunc(i.Versions, func(v Version) bool { return v.ID == i.Current && v.TrustedBy != "" })
+}
+
+// HasTool reports whether the version that new runs get may be a tool as well.
+func (i Installed) HasTool() bool {
+	return slices.ContainsFunc(i.Versions, func(v Version) bool { return v.ID == i.Current && v.Tool })
 }
 
 // Has reports whether a version is kept.
@@ -74,12 +94,19 @@ type Install struct {
 	Agents []string
 	// New refuses a skill of that name that is there.
 	New bool
+	// TrustedBy is who trusts this content; "" = as before, which is no one at first.
+	TrustedBy string
 }
 
 // Change is what is to be said of a skill from now on.
 type Change struct {
 	Version string   // or the beginning of one, of at least 8 characters; "" = stays
 	Agents  []string // nil = stays; none = all
+	// Trust is a version that By trusts from now on, Distrust one that is trusted no longer;
+	// "" = stays. Both are whole: half of a hash is no promise about a content.
+	Trust    string
+	Distrust string
+	By       string
 }
 
 // Store has the skills of all tenants. Safe for concurrent use, also by several servers.
@@ -167,6 +194,7 @@ func (s *Store) Install(ctx context.Context, tenant string, in Install) (Install
 		ID: in.Tree.Version(), Description: parsed.Description, Bytes: in.Tree.Bytes(), Files: len(in.Tree.Files),
 		From: clip.Text(in.From, 200), InstalledAt: s.now().UTC(),
 	}
+	_, v.Tool = in.Tree.File(toolFile)
 	if v.Content, err = s.put(ctx, tenant, parsed.Name, in.Tree); err != nil {
 		return Installed{}, err
 	}
@@ -177,7 +205,10 @@ func (s *Store) Install(ctx context.Context, tenant string, in Install) (Install
 		if in.Agents != nil {
 			r.Agents = in.Agents
 		}
-		return r.add(v)
+		if err := r.add(v); err != nil || in.TrustedBy == "" {
+			return err
+		}
+		return r.trust(parsed.Name, v.ID, in.TrustedBy, s.now())
 	})
 	if err != nil && v.Content != "" && !errs.Temporary(err) { // else it may have happened
 		s.files.drop(ctx, []string{v.Content})
@@ -212,6 +243,7 @@ func (r *record) add(v Version) error {
 	i := slices.IndexFunc(r.Versions, func(w Version) bool { return w.ID == v.ID })
 	switch {
 	case i >= 0 && v.Content == "":
+		r.Versions[i].Tool = v.Tool // of an earlier release it is not known
 		return nil
 	case i >= 0:
 		r.Versions[i].Content = v.Content
@@ -273,6 +305,9 @@ func (s *Store) Change(ctx context.Context, tenant, name string, c Change) (Inst
 		if c.Agents != nil {
 			r.Agents = c.Agents
 		}
+		if err := r.trusts(name, c, s.now()); err != nil {
+			return err
+		}
 		if c.Version == "" {
 			return nil
 		}
@@ -280,6 +315,33 @@ func (s *Store) Change(ctx context.Context, tenant, name string, c Change) (Inst
 		r.Current = v
 		return err
 	})
+}
+
+// trusts takes in what a change says of trust.
+func (r *record) trusts(name string, c Change, now time.Time) error {
+	if c.Trust != "" {
+		if err := r.trust(name, c.Trust, cmp.Or(c.By, "unknown"), now); err != nil {
+			return err
+		}
+	}
+	if c.Distrust == "" {
+		return nil
+	}
+	return r.trust(name, c.Distrust, "", time.Time{})
+}
+
+// trust says of one content who trusts it, "" = it is trusted no longer.
+func (r *record) trust(name, version, by string, now time.Time) error {
+	for i := range r.Versions {
+		if v := &r.Versions[i]; v.ID == version {
+			v.TrustedBy, v.TrustedAt = clip.Text(by, 200), now.UTC()
+			if by == "" {
+				v.TrustedAt = time.Time{}
+			}
+			return nil
+		}
+	}
+	return errs.New(errs.NotFound, "the skill %s has no version %.80q", name, version).WithHint("name all of it: skete skill show %s --json lists them", name)
 }
 
 // find returns the version that a text begins.
@@ -348,6 +410,16 @@ func (s *Store) Tree(ctx context.Context, tenant, name, version string) (Tree, e
 		}
 	}
 	return t, err
+}
+
+// Trusted reports whether a version of a tenant's skill is trusted now. One that is not kept
+// any more is not.
+func (s *Store) Trusted(ctx context.Context, tenant, name, version string) (bool, error) {
+	v, err := s.kept(ctx, tenant, name, version)
+	if errs.Is(err, errs.NotFound) {
+		return false, nil
+	}
+	return v.TrustedBy != "", err
 }
 
 // load reads the files of a version. Corrupt: they are not what they were.

@@ -301,3 +301,63 @@ func TestStore_diesAtEachWrite(t *testing.T) {
 		}
 	}
 }
+
+// Trust is said of one content: an upgrade is not trusted, a rollback is as it was, and the
+// beginning of a hash trusts nothing.
+func TestStore_trust(t *testing.T) {
+	records, files, ctx := kvtest.NewMemory(), kvtest.NewMemory(), t.Context()
+	s, err := Open(ctx, records, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, two := treeOf("forms", "one"), treeOf("forms", "two")
+	is := func(what string, tree Tree, want bool) {
+		t.Helper()
+		if s, err = Open(ctx, records, files); err != nil { // another server
+			t.Fatal(err)
+		}
+		if got, err := s.Trusted(ctx, "a", "forms", tree.Version()); got != want || err != nil {
+			t.Errorf("%s: %v, %v", what, got, err)
+		}
+	}
+	do := func(_ Installed, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	is("before there is one", one, false)
+	do(s.Install(ctx, "a", Install{Tree: one}))
+	is("installed", one, false)
+	do(s.Install(ctx, "a", Install{Tree: one, TrustedBy: "ann"}))
+	is("installed with trust", one, true)
+	do(s.Install(ctx, "a", Install{Tree: one}))
+	is("installed again", one, true)
+	do(s.Install(ctx, "a", Install{Tree: two}))
+	is("an upgrade", two, false)
+	is("the one before", one, true)
+	if got, err := s.Get(ctx, "a", "forms"); err != nil || got.Trusted() {
+		t.Errorf("what new runs get: %+v, %v", got, err)
+	}
+	for _, bad := range []Change{{Trust: two.Version()[:12], By: "ann"}, {Trust: strings.Repeat("0", 64), By: "ann"}, {Distrust: one.Version()[:12]}} {
+		if _, err := s.Change(ctx, "a", "forms", bad); !errs.Is(err, errs.NotFound) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	do(s.Change(ctx, "a", "forms", Change{Trust: two.Version(), By: "bob"}))
+	is("said later", two, true)
+	if got, err := s.Get(ctx, "a", "forms"); err != nil || !got.Trusted() || got.Versions[1].TrustedBy != "bob" || got.Versions[1].TrustedAt.IsZero() {
+		t.Errorf("%+v, %v", got, err)
+	}
+	do(s.Change(ctx, "a", "forms", Change{Distrust: one.Version()}))
+	is("trusted no longer", one, false)
+	is("the other", two, true)
+	if got, err := s.Trusted(ctx, "b", "forms", two.Version()); got || err != nil {
+		t.Errorf("another tenant's: %v, %v", got, err)
+	}
+	if err := s.Remove(ctx, "a", "forms"); err != nil {
+		t.Fatal(err)
+	}
+	do(s.Install(ctx, "a", Install{Tree: two}))
+	is("removed and installed again", two, false)
+}

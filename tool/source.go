@@ -45,7 +45,9 @@ type Place struct {
 	Agent  string
 	// Tools are the patterns by which the agent picks its tools, of a definition: what none
 	// of them means need not be found.
-	Tools  []string
+	Tools []string
+	// Skill reports whether the agent may have a skill; nil = it may have all.
+	Skill  func(name string) bool
 	Thread thread.ID
 	Run    thread.RunID
 	// Top is the run that the caller started: Run, or the one in which a sub-agent works. "" =

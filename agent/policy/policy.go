@@ -54,24 +54,60 @@ type Verdict struct {
 	Decisions []thread.Decision
 	Expires   time.Duration // after it was asked; 0 = never
 	Rule      int           // which one decided; -1 = none did
+	By        string        // of the grants that answered in place of a person, "" = none did
 }
 
 // decisions that a person has when a rule says nothing about it.
 var decisions = []thread.Decision{thread.Approve, thread.Edit, thread.Reject, thread.Respond}
 
-// Decide applies the rules.
-func Decide(rules []definition.Rule, c Call) Verdict {
+// Grant is what was approved beforehand.
+type Grant struct {
+	By    string            // what is written down as the one that approved
+	Rules []definition.Rule // those that allow count
+}
+
+// Decide applies the rules. Where they ask, a grant that covers what is asked about answers
+// in place of a person; what they deny stays denied.
+func Decide(rules []definition.Rule, c Call, grants ...Grant) Verdict {
 	verdict, decided := Verdict{Action: definition.Allow, Rule: -1}, false
+	var by []string
 	for _, u := range unitsOf(c) {
 		v := first(rules, c, u)
 		if v.Rule < 0 && u.command != nil && u.command.Passing {
 			continue // decided with what it starts
 		}
+		if v.Action == definition.Ask {
+			if g := granted(grants, c, u, v); g != "" {
+				v.Action = definition.Allow
+				if !slices.Contains(by, g) {
+					by = append(by, g)
+				}
+			}
+		}
 		if !decided || rank(v.Action) > rank(verdict.Action) {
 			verdict, decided = v, true
 		}
 	}
+	if verdict.Action == definition.Allow {
+		verdict.By = strings.Join(by, ", ")
+	}
 	return verdict
+}
+
+// granted returns whose grant covers a unit that is asked about, "" = none does. A rule that
+// lets a person not simply approve is not answered by one.
+func granted(grants []Grant, c Call, u unit, asked Verdict) string {
+	if !slices.Contains(asked.Decisions, thread.Approve) {
+		return ""
+	}
+	for _, g := range grants {
+		for _, r := range g.Rules {
+			if r.Action == definition.Allow && isFor(r, c) && u.matches(r, c.Tool) {
+				return g.By
+			}
+		}
+	}
+	return ""
 }
 
 func rank(action string) int {

@@ -60,7 +60,9 @@ type State struct {
 	files    []fileChange
 	plans    []plan
 	archives []archive
-	undo     []before // what compactions replaced, for Rewound
+	// learnedAt are the events of Learned.
+	learnedAt []uint64
+	undo      []before // what compactions replaced, for Rewound
 }
 
 // learnedMax bounds Learned: an agent in a sandbox writes the events itself.
@@ -444,7 +446,7 @@ func (s *State) complete(e thread.Event, c *Call, b thread.ToolCompleted) {
 		s.askCompact(e, b.Compact)
 	}
 	if b.Skill != "" && !slices.Contains(s.Learned, b.Skill) && len(s.Learned) < learnedMax {
-		s.Learned = append(s.Learned, b.Skill)
+		s.Learned, s.learnedAt = append(s.Learned, b.Skill), append(s.learnedAt, e.Seq)
 	}
 	s.Run.spend(thread.Spent{Steps: b.Steps, Usage: b.Usage, CostUSD: b.CostUSD})
 	if b.Todos != nil && !b.Failed {
@@ -518,6 +520,9 @@ func (s *State) rewind(at, to uint64) {
 	s.files = slices.DeleteFunc(s.files, func(f fileChange) bool { return f.seq > to })
 	s.archives = slices.DeleteFunc(s.archives, func(a archive) bool { return a.seq > to })
 	s.plans = slices.DeleteFunc(s.plans, func(p plan) bool { return p.step > to })
+	for n := len(s.learnedAt); n > 0 && s.learnedAt[n-1] > to; n-- { // what was not learned approves nothing
+		s.Learned, s.learnedAt = s.Learned[:n-1], s.learnedAt[:n-1]
+	}
 	s.Todos = nil
 	if n := len(s.plans); n > 0 { // its step may be in a summary by now
 		s.Todos = s.plans[n-1].todos

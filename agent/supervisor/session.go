@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/skete-dev/skete/agent"
+	"github.com/skete-dev/skete/agent/policy"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
@@ -186,6 +187,7 @@ func (w *session) Parts(ctx context.Context) (agent.Parts, error) {
 	}
 	if known != nil {
 		p.Skills = known
+		p.Grants = func(ctx context.Context) ([]policy.Grant, error) { return known.Grants(ctx, w.c.State.Learned) }
 		p.TellSkills = func(ctx context.Context, about *thread.Context) error { return known.tell(ctx, w.c.Blobs, about) }
 	}
 	return p, nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/policy"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/skill"
@@ -32,6 +33,8 @@ import (
 type Skills interface {
 	List(ctx context.Context, tenant string) ([]skill.Installed, error)
 	Tree(ctx context.Context, tenant, name, version string) (skill.Tree, error)
+	// Trusted reports whether a version is trusted now: what it wants approved beforehand is.
+	Trusted(ctx context.Context, tenant, name, version string) (bool, error)
 }
 
 // Bounds of what a prompt shows, and of what a workspace holds.
@@ -64,6 +67,7 @@ type found struct {
 	tenant  string
 	machine agent.Machine
 	list    []pinned
+	rules   map[string][]definition.Rule // of Grants, by version
 }
 
 // skills finds those of the thread: at the beginning of a run what there is now, later what
@@ -85,7 +89,7 @@ func (w *session) skills(ctx context.Context) (*found, error) {
 	if err != nil || len(f.list) == 0 {
 		return nil, err
 	}
-	return f, f.restore(ctx, s.Learned)
+	return f, f.restore(ctx, s.Learned, s.Run.Steps == 0)
 }
 
 // pins reads what a run was told at its beginning.
@@ -292,14 +296,15 @@ func (f *found) learnHere(ctx context.Context, p pinned) (tool.Lesson, error) {
 
 // restore puts back what was learned in a machine that has lost it: one that booted anew, or
 // another one. A version that is gone or damaged meanwhile, and a disk that is full, are told
-// when it is asked for.
-func (f *found) restore(ctx context.Context, learned []string) error {
+// when it is asked for. When a run begins they are put there in any case: the run before may
+// have had another version, and what is trusted of one is not of the files of another.
+func (f *found) restore(ctx context.Context, learned []string, begins bool) error {
 	for _, p := range f.list {
 		if !p.installed() || !slices.Contains(learned, p.Name) {
 			continue
 		}
 		_, err := f.machine.Files.Stat(ctx, path.Join(p.Dir, skill.File))
-		if theirs(err) {
+		if begins || theirs(err) {
 			_, err = f.mount(ctx, p)
 		}
 		if err != nil && !errs.Is(err, errs.NotFound) && !errs.Is(err, errs.Corrupt) && !errs.Is(err, errs.Limit) {
@@ -310,3 +315,59 @@ func (f *found) restore(ctx context.Context, learned []string) error {
 }
 
 var _ tool.Skills = (*found)(nil)
+
+// Grants are what the skills that the thread has learned want approved beforehand, of
+// versions that are trusted now. Those of the workspace are not: they are files that the
+// agent, or what it works on, has written.
+func (f *found) Grants(ctx context.Context, learned []string) (grants []policy.Grant, err error) {
+	for _, p := range f.list {
+		if !p.installed() || !slices.Contains(learned, p.Name) {
+			continue
+		}
+		trusted, err := f.store.Trusted(ctx, f.tenant, p.Name, p.Version)
+		if err != nil {
+			return nil, err
+		}
+		if !trusted {
+			continue
+		}
+		rules, err := f.allowed(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if len(rules) > 0 {
+			grants = append(grants, policy.Grant{By: "skill " + p.Name + " version " + p.Version, Rules: rules})
+		}
+	}
+	return grants, nil
+}
+
+// allowed are the rules that a version's allowed-tools stand for.
+func (f *found) allowed(ctx context.Context, p pinned) ([]definition.Rule, error) {
+	if rules, known := f.rules[p.Version]; known {
+		return rules, nil
+	}
+	t, err := f.store.Tree(ctx, f.tenant, p.Name, p.Version)
+	if err != nil {
+		return nil, err
+	}
+	s, _, err := skill.Load(t)
+	if err != nil {
+		return nil, err
+	}
+	rules := []definition.Rule{}
+	for _, word := range s.AllowedTools[:min(len(s.AllowedTools), skill.AllowedMax)] {
+		a, err := skill.ParseAllowed(word)
+		if err != nil {
+			continue
+		}
+		if r, ok := policy.Preapproved(a.Tool, a.Pattern); ok {
+			rules = append(rules, r)
+		}
+	}
+	if f.rules == nil {
+		f.rules = map[string][]definition.Rule{}
+	}
+	f.rules[p.Version] = rules
+	return rules, nil
+}

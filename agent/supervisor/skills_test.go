@@ -10,6 +10,7 @@ import (
 
 	"github.com/skete-dev/skete/agent"
 	"github.com/skete-dev/skete/agent/definition"
+	"github.com/skete-dev/skete/agent/policy"
 	"github.com/skete-dev/skete/agent/prompt"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
@@ -168,6 +169,50 @@ func TestSkills_changeDuringRun(t *testing.T) {
 	if l, err := f.Learn(t.Context(), "forms"); err != nil || l.Instructions != "Second." {
 		t.Errorf("the next run: %+v, %v", l, err)
 	}
+}
+
+// A trusted version approves its allowed-tools beforehand for what has learned it, as long as
+// it is trusted; an upgrade, another skill, and a workspace that says the same approve nothing.
+func TestSkills_grants(t *testing.T) {
+	x := newShop(t)
+	const tools = "x\nallowed-tools: Bash(git:*) Bash(:*) Read"
+	x.install(t, "forms", tools, "First.")
+	x.install(t, "other", tools, "First.")
+	x.write(t, "/workspace/.agents/skills/lint/SKILL.md", skillMD("lint", tools, "Run it."))
+	version := func() string {
+		i, err := x.store.Get(t.Context(), "a", "forms")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return i.Current
+	}
+	change := func(c skill.Change) {
+		t.Helper()
+		if _, err := x.store.Change(t.Context(), "a", "forms", c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	is := func(what string, f *found, learned []string, want []policy.Grant) {
+		t.Helper()
+		got, err := f.Grants(t.Context(), learned)
+		if d := cmp.Diff(want, got); d != "" || err != nil {
+			t.Error(what, d, err)
+		}
+	}
+	all, first := []string{"forms", "other", "lint"}, version()
+	f := x.begin(t)
+	is("not trusted", f, all, nil)
+	change(skill.Change{Trust: first, By: "ann"})
+	want := []policy.Grant{{By: "skill forms version " + first, Rules: []definition.Rule{
+		{Action: definition.Allow, Tools: []string{"execute"}, Commands: []string{"git *"}}, {Action: definition.Allow, Tools: []string{"read_file"}},
+	}}}
+	is("trusted", f, all, want)
+	is("not learned", f, []string{"other", "lint"}, nil)
+	x.install(t, "forms", tools, "Second.")
+	is("the run's own version", x.skills(t), all, want) // of another driver
+	is("an upgrade", x.begin(t), all, nil)
+	change(skill.Change{Distrust: first})
+	is("trusted no longer", f, all, nil)
 }
 
 // A machine whose disk is full, and files that are damaged, are told to the agent that asks

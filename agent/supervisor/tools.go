@@ -50,6 +50,7 @@ func (w *session) externals(ctx context.Context) (*externals, error) {
 		Tenant: w.c.Tenant, Agent: s.Agent.Name, Tools: s.Agent.Tools, Thread: w.c.Thread, Run: s.Run.ID, Top: s.Run.ID, By: s.Run.Started.By,
 		Machine: s.Machine, Boot: w.machine.Boot, Dir: w.machine.Dir, Files: w.machine.Files, Commands: w.machine.Commands, Mount: w.machine.Mount,
 	}}
+	x.place.Skill = func(name string) bool { return definition.Picks(s.Agent.Skills, name) }
 	if w.c.Top != nil {
 		x.place.Top, x.place.By = w.c.Top()
 	}

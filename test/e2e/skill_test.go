@@ -175,3 +175,117 @@ func TestSkill_provided(t *testing.T) {
 		}
 	}
 }
+
+const approving = `
+replies:
+  - calls:
+      - name: skill
+        args: {name: word-count}
+  - calls:
+      - name: execute
+        args: {command: "python3 /skills/word-count/scripts/count.py"}
+  - calls:
+      - name: execute
+        args: {command: "touch /tmp/not-for-the-skill"}
+else: {text: 'It said: {{result "execute"}}'}
+`
+
+// A skill's allowed-tools approve nothing unless that version is trusted; then they answer in
+// place of a person for what they name, and the log says so. An upgrade asks again.
+func TestSkill_trusted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.withModel(approving, map[string]string{"careful.yaml": careful})
+	w.start()
+	waits := func(what, command string) string {
+		t.Helper()
+		out, code := w.cli("run", "--agent", "careful", "Act.")
+		if code != 3 || !strings.Contains(out, "│ command: "+command) {
+			t.Fatalf("%s: status %d\n%s", what, code, out)
+		}
+		return w.must("runs", "-q", "--state", "interrupted")
+	}
+	w.must("skill", "install", skillFolder(t, "print('first')\n"), "--yes")
+	w.must("cancel", waits("not trusted", "python3"))
+	w.must("skill", "trust", "word-count", "--yes")
+	w.kill()
+	w.start()
+	id := waits("what it does not name", "touch")
+	if got := w.output(id, "execute"); !strings.HasPrefix(got, "first\n") {
+		t.Errorf("%q", got)
+	}
+	was, err := w.c.Skill(w.ctx(), "word-count", "")
+	w.ok(err)
+	if log := w.must("show", id, "--events"); strings.Count(log, `"by":"skill word-count version `+was.Version+`"`) != 1 || !was.Trusted {
+		t.Errorf("the log does not say which skill approved, %+v:\n%s", was, log)
+	}
+	w.must("cancel", id)
+	w.must("skill", "upgrade", "word-count", skillFolder(t, "print('second')\n"), "--yes")
+	if now, err := w.c.Skill(w.ctx(), "word-count", ""); err != nil || now.Trusted || now.Version == was.Version {
+		t.Errorf("%+v, %v", now, err)
+	}
+}
+
+const asTool = `
+replies:
+  - calls:
+      - name: count_words
+        args: {text: "one two three"}
+else: {text: 'It said: {{result "count_words"}}'}
+`
+
+const countTool = `
+name: count_words
+description: Counts the words of a text.
+input: {type: object, required: [text], properties: {text: {type: string}}}
+output: {type: object, required: [words, started], properties: {words: {type: integer}, started: {type: integer}}}
+command: python3 "$SKETE_TOOL_DIR/scripts/count.py"
+`
+
+// countScript says that it was started, waits, and counts.
+const countScript = `import json, os, subprocess, sys
+with open('/workspace/started', 'a') as f: f.write('x')
+subprocess.run(['sleep', '3.0719'])
+here = os.path.dirname(__file__)
+try: open(here + '/new', 'w'); sys.exit('it can be changed')
+except OSError: pass
+print(json.dumps({'words': len(json.load(sys.stdin)['text'].split()), 'started': os.path.getsize('/workspace/started')}))
+`
+
+// A skill with a tool.yaml is a tool with a schema: its script runs in the run's sandbox, where
+// the skill is read-only, once over kill -9 of the server; a run keeps the version that it began
+// with, and of a version that is not trusted a person allows each call.
+func TestSkill_tool(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.withModel(asTool, nil)
+	w.start()
+	dir := skillFolder(t, countScript)
+	w.ok(os.WriteFile(filepath.Join(dir, "tool.yaml"), []byte(countTool), 0o644))
+	w.must("skill", "install", dir, "--yes", "--trust")
+	if out := w.must("skill", "show", "word-count"); !strings.Contains(out, "tool     count_words: Counts the words of a text.") || !strings.Contains(out, ", trusted by ") {
+		t.Error(out)
+	}
+	id := strings.TrimSpace(w.must("run", "-q", "--detach", "Count."))
+	w.until("the tool runs", func() error {
+		live := w.live()
+		if len(live) == 0 {
+			return errors.New("there is no sandbox")
+		}
+		_, err := w.c.Sandbox(live[0].ID).Files().Stat(w.ctx(), "/workspace/started", true)
+		return err
+	})
+	w.kill()
+	w.start()
+	w.ok(os.WriteFile(filepath.Join(dir, "scripts", "count.py"), []byte("print('another')\n"), 0o755))
+	w.must("skill", "upgrade", "word-count", dir, "--yes")
+	if r, err := w.c.Run(id).Wait(w.ctx()); err != nil || r.State != "succeeded" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if got := w.output(id, "count_words"); !strings.Contains(got, `{"words": 3, "started": 1}`) {
+		t.Errorf("%q", got)
+	}
+	if out, code := w.cli("run", "Count."); code != 3 || !strings.Contains(out, "count_words") {
+		t.Errorf("what is not trusted runs unasked: status %d\n%s", code, out)
+	}
+}

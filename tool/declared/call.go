@@ -42,6 +42,10 @@ type call struct {
 	req  tool.Request
 	what pinned
 	m    Machine
+	// at is where the files of a skill are, "" = they are beside a manifest; there reports
+	// whether they are in the machine.
+	at    string
+	there func(context.Context) (bool, error)
 }
 
 func (c *call) own() bool { return c.what.Manifest.Sandbox.Scope != "" }
@@ -213,6 +217,9 @@ func about(err error) (*tool.Result, error) {
 
 // dir is where the files beside the manifest are in the machine.
 func (c *call) dir() string {
+	if c.at != "" {
+		return c.at
+	}
 	return filesDir + c.what.Manifest.Name + "-" + (skill.Tree{Files: c.what.Files}).Version()[:12]
 }
 
@@ -222,6 +229,9 @@ func (c *call) mount(ctx context.Context) error {
 		return nil
 	}
 	defer c.s.put.Lock(c.m.Boot + c.dir())()
+	if c.at != "" {
+		return c.mountSkill(ctx)
+	}
 	_, err := c.m.Files.Stat(ctx, path.Join(c.dir(), completeFile))
 	if _, theirs := errors.AsType[*tool.FileError](err); !theirs {
 		return err
@@ -232,6 +242,18 @@ func (c *call) mount(ctx context.Context) error {
 		return err
 	}
 	return c.m.Mount(ctx, c.dir(), data)
+}
+
+// mountSkill puts the files of a skill where agents that learn it have them.
+func (c *call) mountSkill(ctx context.Context) error {
+	if ok, err := c.there(ctx); ok || err != nil {
+		return err
+	}
+	data, err := skill.Tree{Files: c.what.Files}.Tar()
+	if err != nil {
+		return err
+	}
+	return c.m.Mount(ctx, c.at, data)
 }
 
 // execute starts the command, or finds it, and waits for its end.

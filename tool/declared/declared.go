@@ -147,13 +147,8 @@ func (s *Source) Call(ctx context.Context, p tool.Place, e tool.External, req to
 	if err != nil {
 		return tool.Result{}, fmt.Errorf("read the tool %s: %w", e.Spec.Name, err)
 	}
-	wait, err := s.rates.take(ctx, p.Tenant, what.Manifest.Name, what.Manifest.Rate, req, s.c.Now())
-	if err != nil {
-		return tool.Result{}, fmt.Errorf("count a call of %s: %w", e.Spec.Name, err)
-	}
-	if wait > 0 {
-		return tool.Fail(tool.CodeLimit, fmt.Sprintf("Error: %s may be called %d times in %v. Try again in %v.",
-			what.Manifest.Name, what.Manifest.Rate.Calls, what.Manifest.Rate.Per, wait.Round(time.Second))), nil
+	if late, err := s.late(ctx, p.Tenant, what.Manifest, req); late != nil || err != nil {
+		return result(late, err)
 	}
 	if what.Manifest.HTTP != nil {
 		return s.ask(ctx, p, req, what)
@@ -166,6 +161,18 @@ func (s *Source) Call(ctx context.Context, p tool.Place, e tool.External, req to
 	defer release()
 	c.m = m
 	return c.run(ctx)
+}
+
+// late counts a call, or says that it is one too many.
+func (s *Source) late(ctx context.Context, tenant string, m Manifest, req tool.Request) (*tool.Result, error) {
+	wait, err := s.rates.take(ctx, tenant, m.Name, m.Rate, req, s.c.Now())
+	if err != nil {
+		return nil, fmt.Errorf("count a call of %s: %w", m.Name, err)
+	}
+	if wait > 0 {
+		return failed(tool.CodeLimit, "%s may be called %d times in %v. Try again in %v.", m.Name, m.Rate.Calls, m.Rate.Per, wait.Round(time.Second)), nil
+	}
+	return nil, nil
 }
 
 func result(r *tool.Result, err error) (tool.Result, error) {

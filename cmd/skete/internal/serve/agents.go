@@ -20,6 +20,7 @@ import (
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/backend"
+	"github.com/skete-dev/skete/tool/declared"
 	"github.com/skete-dev/skete/tool/kit"
 )
 
@@ -51,6 +52,7 @@ func (r *running) openAgents(ctx context.Context) error {
 	agents := definition.NewFolder(filepath.Clean(r.agentDir()), r.tools.Names(), r.agentsRead)
 	sources, own := r.sources(records)
 	sources = append(sources, r.openMCP()...)
+	sources = append(sources, declared.NewSkills(r.skills, records))
 	r.covers = coveredBy(sources)
 	r.toolRuns = toolRuns{sources, own.machines}
 	agents.With(r.covers, r.toolFolder.Version)

@@ -34,8 +34,9 @@ func SkillCommand(run *app.App) *cobra.Command {
   skete skill install provided:data-report
   skete skill install https://git.example.com/team/skills.git --path skills/pdf-forms
   skete skill upgrade pdf-forms ./pdf-forms
-  skete skill rollback pdf-forms`)
-	cmd.AddCommand(a.validate(), a.install(), a.list(), a.provided(), a.show(), a.upgrade(), a.rollback(), a.agents(), a.remove())
+  skete skill rollback pdf-forms
+  skete skill trust pdf-forms`)
+	cmd.AddCommand(a.validate(), a.install(), a.list(), a.provided(), a.show(), a.upgrade(), a.rollback(), a.trust(), a.agents(), a.remove())
 	return cmd
 }
 
@@ -44,12 +45,14 @@ type skillFlags struct {
 	path        string
 	agents      []string
 	dryRun, yes bool
+	trust       bool
 }
 
 func (f *skillFlags) register(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.path, "path", "", "the folder in the archive or repository that holds SKILL.md, if there are several")
 	fs.StringArrayVar(&f.agents, "agent", nil, "for this agent alone, by name (may be repeated)")
+	fs.BoolVar(&f.trust, "trust", false, "approve its allowed-tools beforehand, of this version alone")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "show what would be installed, and install nothing")
 	fs.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
 }
@@ -249,13 +252,16 @@ func (a skillCommands) put(ctx context.Context, was, source string, f skillFlags
 			return err
 		}
 		a.Note("version %.12s is there now", before.Version)
+		if before.Trusted && !f.trust && before.Version != t.Version() {
+			a.Note("it is trusted, which says nothing of this one; to trust it too say --trust")
+		}
 	}
-	a.preview(s, t, warnings)
+	a.preview(s, t, warnings, f.trust)
 	data, err := t.Tar()
 	if err != nil {
 		return err
 	}
-	in := api.InstallSkill{Archive: data, From: source, New: was == "", DryRun: f.dryRun}
+	in := api.InstallSkill{Archive: data, From: source, New: was == "", Trust: f.trust, DryRun: f.dryRun}
 	if len(f.agents) > 0 {
 		in.Agents = &f.agents
 	}
@@ -272,12 +278,10 @@ func (a skillCommands) put(ctx context.Context, was, source string, f skillFlags
 }
 
 // preview shows what is about to be installed.
-func (a skillCommands) preview(s skill.Skill, t skill.Tree, warnings []skill.Problem) {
+func (a skillCommands) preview(s skill.Skill, t skill.Tree, warnings []skill.Problem, trusted bool) {
 	a.Note("%s  %s", s.Name, app.Printable(s.Description))
 	a.Note("version %.12s, %s", t.Version(), app.BytesText(t.Bytes()))
-	if len(s.AllowedTools) > 0 {
-		a.Note("wants approved beforehand, which it is not: %s", app.Printable(strings.Join(s.AllowedTools, " ")))
-	}
+	a.tellTrust(s.AllowedTools, trusted)
 	for _, f := range t.Files {
 		runs := ""
 		if f.Executable {
@@ -290,6 +294,19 @@ func (a skillCommands) preview(s skill.Skill, t skill.Tree, warnings []skill.Pro
 	}
 }
 
+// tellTrust says what becomes of the tools that a skill wants approved beforehand.
+func (a skillCommands) tellTrust(tools []string, trusted bool) {
+	if len(tools) == 0 {
+		return
+	}
+	text := app.Printable(strings.Join(tools, " "))
+	if trusted {
+		a.Note("will be approved without asking, once an agent has learned it, unless a rule denies it: %s", text)
+		return
+	}
+	a.Note("wants approved beforehand, which it is not: %s", text)
+}
+
 func (a skillCommands) list() *cobra.Command {
 	return app.With(a.App, &cobra.Command{
 		Use: "list", Aliases: []string{"ls"}, Short: "List the skills that are installed",
@@ -298,10 +315,17 @@ func (a skillCommands) list() *cobra.Command {
 	}, func(ctx context.Context, c *client.Client, _ []string) ([]api.Skill, error) {
 		return c.Skills(ctx)
 	}, func(list []api.Skill) error {
-		return app.List(a.App, list, func(s api.Skill) string { return s.Name }, []string{"NAME", "VERSION", "KEPT", "AGENTS", "DESCRIPTION"}, func(s api.Skill) []string {
-			return []string{s.Name, s.Version[:min(shortVersion, len(s.Version))], strconv.Itoa(len(s.Versions)), agentsText(s), s.Description}
+		return app.List(a.App, list, func(s api.Skill) string { return s.Name }, []string{"NAME", "VERSION", "KEPT", "TRUSTED", "AGENTS", "DESCRIPTION"}, func(s api.Skill) []string {
+			return []string{s.Name, s.Version[:min(shortVersion, len(s.Version))], strconv.Itoa(len(s.Versions)), yesNo(s.Trusted), agentsText(s), s.Description}
 		})
 	})
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
 }
 
 func agentsText(s api.Skill) string {
@@ -340,8 +364,11 @@ func (a skillCommands) print(s api.Skill) error {
 		return err
 	}
 	lines := []string{"skill    " + s.Name, "about    " + s.Description, "agents   " + agentsText(s)}
+	if s.Tool != nil {
+		lines = append(lines, "tool     "+s.Tool.Name+": "+s.Tool.Description)
+	}
 	for _, x := range []struct{ word, text string }{
-		{"license  ", s.License}, {"needs    ", s.Compatibility}, {"tools    ", strings.Join(s.AllowedTools, " ")}, {"files    ", strings.Join(s.Files, " ")},
+		{"license  ", s.License}, {"needs    ", s.Compatibility}, {"allowed  ", strings.Join(s.AllowedTools, " ")}, {"files    ", strings.Join(s.Files, " ")},
 	} {
 		if x.text != "" {
 			lines = append(lines, x.word+x.text)
@@ -351,6 +378,9 @@ func (a skillCommands) print(s api.Skill) error {
 		current := ""
 		if v.Version == s.Version {
 			current = ", new runs get it"
+		}
+		if v.TrustedBy != "" {
+			current += ", trusted by " + v.TrustedBy
 		}
 		lines = append(lines, fmt.Sprintf("version  %.12s, %d files, %s, %s%s", v.Version, v.Files, app.BytesText(v.Bytes), v.From, current))
 	}
@@ -390,6 +420,75 @@ func before(ctx context.Context, c *client.Client, name string) (string, error) 
 		return "", errs.New(errs.NotFound, "the skill %s has no version before this one", name).WithHint("skete skill show %s lists them", name)
 	}
 	return s.Versions[i-1].Version, nil
+}
+
+func (a skillCommands) trust() *cobra.Command {
+	var off, yes bool
+	cmd := &cobra.Command{
+		Use: "trust NAME [VERSION]", Short: "Approve beforehand what a version of a skill wants approved",
+		Long: `Approve beforehand what a version of a skill wants approved: its allowed-tools. Where a
+rule of an agent asks, a call that they name runs without asking once the agent has
+learned the skill; what a rule denies stays denied. It is said of this content alone:
+after an upgrade say it again. With --off it is trusted no longer, at once.`,
+		Example: "  skete skill trust pdf-forms\n  skete skill trust pdf-forms 1f0c9a77 --yes\n  skete skill trust pdf-forms --off",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			version := ""
+			if len(args) == 2 {
+				version = args[1]
+			}
+			return a.setTrust(cmd.Context(), args[0], version, off, yes)
+		},
+	}
+	cmd.Flags().BoolVar(&off, "off", false, "it is trusted no longer")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+func (a skillCommands) setTrust(ctx context.Context, name, version string, off, yes bool) error {
+	c, err := a.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := c.Skill(ctx, name, version)
+	if err != nil {
+		return err
+	}
+	whole, err := wholeVersion(s, version)
+	if err != nil {
+		return err
+	}
+	change := api.ChangeSkill{Distrust: whole}
+	if !off {
+		change = api.ChangeSkill{Trust: whole} // the one that is shown, whatever is installed meanwhile
+		a.Note("%s, version %.12s", s.Name, whole)
+		a.tellTrust(s.AllowedTools, true)
+		if ok, err := a.Agree(yes, "Trust it?"); err != nil || !ok {
+			return err
+		}
+	}
+	out, err := c.ChangeSkill(ctx, name, change)
+	if err != nil {
+		return err
+	}
+	return a.print(out)
+}
+
+// wholeVersion is the version that a text begins, "" = the one that new runs get.
+func wholeVersion(s api.Skill, version string) (string, error) {
+	if version == "" {
+		return s.Version, nil
+	}
+	var found []string
+	for _, v := range s.Versions {
+		if strings.HasPrefix(v.Version, version) {
+			found = append(found, v.Version)
+		}
+	}
+	if len(found) != 1 {
+		return "", errs.New(errs.NotFound, "the skill %s has no version %.80q", s.Name, version)
+	}
+	return found[0], nil
 }
 
 func (a skillCommands) agents() *cobra.Command {

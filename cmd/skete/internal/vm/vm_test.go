@@ -147,8 +147,9 @@ func TestSkillPreview(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.preview(s, tree, warnings)
-	for _, want := range []string{"forms  Fills forms.", "approved beforehand, which it is not: Bash(rm:*)", "a.sh (a program)"} {
+	a.preview(s, tree, warnings, false)
+	a.preview(s, tree, warnings, true)
+	for _, want := range []string{"forms  Fills forms.", "approved beforehand, which it is not: Bash(rm:*)", "unless a rule denies it: Bash(rm:*)", "a.sh (a program)"} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("nothing says %q: %s", want, said.String())
 		}

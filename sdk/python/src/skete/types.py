@@ -210,6 +210,10 @@ class ChangeSecret(TypedDict):
 class ChangeSkill(TypedDict):
     # none = all
     agents: NotRequired[list[str]]
+    # this one is trusted no longer, at once
+    distrust: NotRequired[str]
+    # this version, by its whole hash, is trusted: its allowed_tools are approved beforehand
+    trust: NotRequired[str]
     # new runs get this one, which is kept; its first 8 characters are enough
     version: NotRequired[str]
 
@@ -625,6 +629,7 @@ InstallSkill = TypedDict('InstallSkill', {
     'from': "NotRequired[str]",
     'new': "NotRequired[bool]",
     'path': "NotRequired[str]",
+    'trust': "NotRequired[bool]",
 })
 
 
@@ -1722,7 +1727,7 @@ class SignalProcess(TypedDict):
 class Skill(TypedDict):
     # that have it, by name; none = all agents of the tenant
     agents: list[str]
-    # that its author wants approved beforehand; they approve nothing here
+    # that its author wants approved beforehand; of a version that is not trusted they approve nothing
     allowed_tools: NotRequired[list[str]]
     # what it needs, in words
     compatibility: NotRequired[str]
@@ -1733,6 +1738,10 @@ class Skill(TypedDict):
     license: NotRequired[str]
     metadata: NotRequired[dict[str, str]]
     name: str
+    # that it is as well: its tool.yaml
+    tool: NotRequired[SkillTool]
+    # the version that new runs get is: its allowed_tools are approved beforehand
+    trusted: bool
     updated_at: str
     # that new runs get
     version: str
@@ -1746,12 +1755,23 @@ class SkillList(TypedDict):
     items: list[Skill]
 
 
+class SkillTool(TypedDict):
+    description: str
+    # JSON Schema of the arguments
+    input: NotRequired[Any]
+    name: str
+    # JSON Schema of what it returns; none = any text
+    output: NotRequired[Any]
+
+
 SkillVersion = TypedDict('SkillVersion', {
     'bytes': "int",
     'description': "str",
     'files': "int",
     'from': "NotRequired[str]",
     'installed_at': "str",
+    'trusted_at': "NotRequired[str]",
+    'trusted_by': "NotRequired[str]",
     'version': "str",
 })
 
