@@ -243,7 +243,7 @@ func TestSource_whoMayUseWhat(t *testing.T) {
 		"stdio": {Command: "x"},
 	}})
 	tools, notes := found(t, s, elsewhere)
-	if len(tools) != 3 || tools["mcp__open__look"].Spec.Name == "" || len(notes) != 1 || notes[0] != "MCP server stdio: it runs in a sandbox, and this thread has none" {
+	if len(tools) != 5 || tools["mcp__open__look"].Spec.Name == "" || len(notes) != 1 || notes[0] != "MCP server stdio: it runs in a sandbox, and this thread has none" {
 		t.Error(tools, notes)
 	}
 	for _, patterns := range [][]string{{"read_file"}, {"!mcp__*"}, {"mcp__few__*", "read*"}, {"!mcp__open__*", "!mcp__stdio__*"}} {

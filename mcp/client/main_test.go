@@ -117,6 +117,19 @@ func good() *sdk.Server {
 	s.AddResource(&sdk.Resource{URI: "note://1", Name: "first"}, func(context.Context, *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
 		return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: "note://1", Text: "remember"}}}, nil
 	})
+	s.AddPrompt(&sdk.Prompt{Name: "greet", Description: "Greets", Arguments: []*sdk.PromptArgument{{Name: "who", Required: true}, {Name: "how"}}}, func(_ context.Context, r *sdk.GetPromptRequest) (*sdk.GetPromptResult, error) {
+		return &sdk.GetPromptResult{Messages: []*sdk.PromptMessage{
+			{Role: "user", Content: &sdk.TextContent{Text: "Greet " + r.Params.Arguments["who"]}},
+			{Role: "assistant", Content: &sdk.EmbeddedResource{Resource: &sdk.ResourceContents{URI: "note://2", Text: "politely"}}},
+		}}, nil
+	})
+	s.AddPrompt(&sdk.Prompt{Name: "long"}, func(context.Context, *sdk.GetPromptRequest) (*sdk.GetPromptResult, error) {
+		r := &sdk.GetPromptResult{}
+		for range 150 {
+			r.Messages = append(r.Messages, &sdk.PromptMessage{Role: "user", Content: &sdk.TextContent{Text: "x"}})
+		}
+		return r, nil
+	})
 	return s
 }
 

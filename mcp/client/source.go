@@ -61,7 +61,7 @@ type Config struct {
 type Called struct {
 	Tenant string
 	Server string
-	Tool   string // of the server, or what was done with its resources
+	Tool   string // of the server, or what was done with its resources and prompts
 	Run    thread.RunID
 	Result string // done, failed, or the code of a failure
 	Bytes  int    // of the answer
@@ -123,9 +123,9 @@ func (s *Source) Covers(tenant, name string) bool {
 func covers(name, server string) bool {
 	begin := prefix + server + "__"
 	if i := strings.IndexAny(name, `*?[{\`); i >= 0 {
-		return strings.HasPrefix(name[:i], begin) || strings.HasPrefix(begin, name[:i]) || strings.HasPrefix(listName, name[:i]) || strings.HasPrefix(readName, name[:i])
+		return strings.HasPrefix(name[:i], begin) || strings.HasPrefix(begin, name[:i]) || isCommon(func(c string) bool { return strings.HasPrefix(c, name[:i]) })
 	}
-	return strings.HasPrefix(name, begin) || name == listName || name == readName
+	return strings.HasPrefix(name, begin) || isCommon(func(c string) bool { return c == name })
 }
 
 // wanted reports whether an agent that picks its tools by such patterns may have one of a
@@ -146,9 +146,9 @@ func wanted(patterns []string, server string) bool {
 // Find implements tool.Source.
 func (s *Source) Find(ctx context.Context, p tool.Place) (found []tool.External, notes []string, err error) {
 	type one struct {
-		found     []tool.External
-		notes     []string
-		resources bool
+		found  []tool.External
+		notes  []string
+		offers offers
 	}
 	var servers []string
 	for _, name := range s.names {
@@ -164,7 +164,7 @@ func (s *Source) Find(ctx context.Context, p tool.Place) (found []tool.External,
 			room <- struct{}{}
 			defer func() { <-room }()
 			o := &all[i]
-			o.found, o.notes, o.resources = s.find(ctx, p, name)
+			o.found, o.notes, o.offers = s.find(ctx, p, name)
 		})
 	}
 	wait.Wait()
@@ -172,7 +172,7 @@ func (s *Source) Find(ctx context.Context, p tool.Place) (found []tool.External,
 		return nil, nil, ctx.Err()
 	}
 	seen := map[string]bool{}
-	var having []string
+	of := map[string]offers{}
 	for i, o := range all {
 		for _, e := range o.found {
 			if !seen[e.Spec.Name] {
@@ -181,34 +181,32 @@ func (s *Source) Find(ctx context.Context, p tool.Place) (found []tool.External,
 			}
 		}
 		notes = append(notes, o.notes...)
-		if o.resources {
-			having = append(having, servers[i])
-		}
+		of[servers[i]] = o.offers
 	}
-	return append(found, s.resourceTools(having)...), notes, nil
+	return append(found, s.commonTools(servers, of)...), notes, nil
 }
 
-// find lists the tools of one server.
-func (s *Source) find(ctx context.Context, p tool.Place, name string) (found []tool.External, notes []string, resources bool) {
+// find lists the tools of one server, and says what else it has.
+func (s *Source) find(ctx context.Context, p tool.Place, name string) (found []tool.External, notes []string, has offers) {
 	conf := s.c.Servers[name]
 	note := func(format string, args ...any) {
 		notes = append(notes, fmt.Sprintf("MCP server %s: ", name)+fmt.Sprintf(format, args...))
 	}
 	if conf.Command != "" && p.Commands == nil {
 		note("it runs in a sandbox, and this thread has none")
-		return nil, notes, false
+		return nil, notes, has
 	}
 	l, done, err := s.hold(p, name)
 	if err != nil {
 		note("%s", errs.Public(err))
-		return nil, notes, false
+		return nil, notes, has
 	}
 	defer done()
 	ses, err := l.use(ctx, p)
 	if err != nil {
 		note("%s", errs.Public(err))
 		s.c.Log.Warn("an MCP server cannot be used", "server", name, "tenant", p.Tenant, "thread", p.Thread, "problem", clip.Line(err.Error(), 2*noteBytesMax))
-		return nil, notes, false
+		return nil, notes, has
 	}
 	left := 0
 	for _, t := range l.listed(ses) {
@@ -222,8 +220,7 @@ func (s *Source) find(ctx context.Context, p tool.Place, name string) (found []t
 			note("its tool %q is left out: %v", clip.Line(t.Name, toolNameMax), err)
 		}
 	}
-	caps := ses.cs.InitializeResult().Capabilities
-	return found, notes, caps != nil && caps.Resources != nil
+	return found, notes, offered(ses)
 }
 
 // listed are the tools in the server's order.
@@ -365,7 +362,7 @@ func (s *Source) Call(ctx context.Context, p tool.Place, e tool.External, req to
 		return tool.Result{}, fmt.Errorf("call %s: %w", e.Spec.Name, err)
 	}
 	if d.Server == "" {
-		return s.callResource(ctx, p, e.Spec.Name, req)
+		return s.callCommon(ctx, p, e.Spec.Name, req)
 	}
 	conf, ok := s.c.Servers[d.Server]
 	if !ok || !conf.mayUse(p.Tenant, p.Agent) || !oneOf(conf.Tools, d.Tool) {

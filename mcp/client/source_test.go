@@ -142,7 +142,7 @@ func TestSource_stdio(t *testing.T) {
 		names = append(names, strings.TrimPrefix(n, "mcp__good__"))
 	}
 	slices.Sort(names)
-	if d := cmp.Diff([]string{"ask", "count", "die", "echo", "fail", "grow", "hang", "look", "mcp__list_resources", "mcp__read_resource", "media", "roots", "step", "structured"}, names); d != "" {
+	if d := cmp.Diff([]string{"ask", "count", "die", "echo", "fail", "grow", "hang", "look", "mcp__get_prompt", "mcp__list_prompts", "mcp__list_resources", "mcp__read_resource", "media", "roots", "step", "structured"}, names); d != "" {
 		t.Fatal(d)
 	}
 	if e := tools["mcp__good__look"]; e.Class != tool.Once || e.Asks || !json.Valid(e.Spec.Schema) || e.Spec.Description != "Does look" {
@@ -156,6 +156,11 @@ func TestSource_stdio(t *testing.T) {
 		{"good__media", `{}`, `<image/png>[an image of 10 bytes (image/png), which is not shown][a sound of 4 bytes (audio/wav), which you cannot hear][resource file:///a: a ][resource file:///b:]bb`},
 		{"list_resources", `{"server":"good"}`, "note://1\tfirst\t\n"},
 		{"read_resource", `{"server":"good","uri":"note://1"}`, "[resource note://1:]remember"},
+		{"list_prompts", `{"server":"good"}`, "greet\twho how?\tGreets\nlong\t\t\n"},
+		{"get_prompt", `{"server":"good","name":"greet","arguments":{"who":"Ann"}}`, "[user:]Greet Ann[assistant:][resource note://2:]politely"},
+		{"get_prompt", `{"server":"good","name":"greet","arguments":{"who":7}}`, "failed invalid_arguments Error: invalid_arguments"},
+		{"get_prompt", `{"server":"good","name":"long"}`, strings.Repeat("[user:]x", 100) + "[50 more messages were left out]"},
+		{"get_prompt", `{"server":"good","name":"none"}`, "failed invalid_arguments Error: invalid_arguments: the MCP server says: unknown prompt \"none\""},
 		{"read_resource", `{"server":"bad","uri":"note://1"}`, `failed invalid_arguments Error: invalid_arguments: there is no MCP server "bad"`},
 	} {
 		if got := call(t, s, m.place, tools["mcp__"+c.name], c.args); got != c.want {

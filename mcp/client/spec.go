@@ -32,7 +32,7 @@ const prefix = "mcp__"
 // data is what a Call has to know.
 type data struct {
 	Server string `json:"server"`
-	Tool   string `json:"tool,omitempty"` // as the server calls it; "" = one for resources
+	Tool   string `json:"tool,omitempty"` // as the server calls it; "" = one that all servers share
 	Form   string `json:"form,omitempty"`
 }
 

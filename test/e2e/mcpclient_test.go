@@ -36,6 +36,8 @@ replies:
         args: {source_timezone: Nowhere, time: "12:00", target_timezone: Asia/Tokyo}
       - name: mcp__list_resources
         args: {server: everything}
+      - name: mcp__get_prompt
+        args: {server: everything, name: args-prompt, arguments: {city: Berlin}}
   - calls:
       - name: execute
         args: {command: "cat /proc/[0-9]*/cmdline | tr '\\0' '\\n' | grep -c -e '[/]dist/index.js' -e ^mcp_server_time"}
@@ -74,10 +76,10 @@ func TestMCPClient(t *testing.T) {
 	}
 	for _, when := range []string{"at first", "after kill -9"} {
 		got := w.mcpRun("tools")
-		if len(got) != 8 {
+		if len(got) != 9 {
 			t.Fatalf("%s: %q", when, got)
 		}
-		for i, want := range []string{"Echo: hello", "The sum of 2 and 40 is 42.", "Long running operation completed", "The image above is the MCP logo.", "Asia/Tokyo", "timezone", "demo://resource/static", "2"} {
+		for i, want := range []string{"Echo: hello", "The sum of 2 and 40 is 42.", "Long running operation completed", "The image above is the MCP logo.", "Asia/Tokyo", "timezone", "demo://resource/static", "What's weather in Berlin?", "2"} {
 			if !strings.Contains(got[i], want) {
 				t.Errorf("%s: call %d: %q has no %q", when, i+1, got[i], want)
 			}
