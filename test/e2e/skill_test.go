@@ -3,11 +3,13 @@ package e2e
 import (
 	"errors"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/skill"
 )
 
@@ -156,7 +158,8 @@ else: {text: All is done.}
 // their scripts run in its sandbox.
 func TestSkill_provided(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	address := listenAddress(t)
+	w := newWorld(t, "--listen", address)
 	w.withModel(provided, nil)
 	w.start()
 	for _, name := range skill.ProvidedNames() {
@@ -165,7 +168,8 @@ func TestSkill_provided(t *testing.T) {
 	if out := w.must("run", "-q", "Use what you know."); out != "All is done." {
 		t.Fatal(out)
 	}
-	got := w.outputs(strings.TrimSpace(w.must("runs", "-q")))
+	id := strings.TrimSpace(w.must("runs", "-q"))
+	got := w.outputs(id)
 	if len(got) != 9 {
 		t.Fatalf("%d outputs: %q", len(got), got)
 	}
@@ -174,6 +178,35 @@ func TestSkill_provided(t *testing.T) {
 			t.Errorf("nothing says %q: %s", want, got[5+i])
 		}
 	}
+	run, err := w.c.Run(id).Get(w.ctx())
+	w.ok(err)
+	sb := w.c.Sandbox(run.Sandbox)
+	report, err := sb.Files().Read(w.ctx(), "/workspace/report.html", 1<<20)
+	w.ok(err)
+	if !strings.Contains(string(report), "<svg role") {
+		t.Errorf("the report has no plot: %.500s", report)
+	}
+	link, err := sb.Previews().Open(w.ctx(), api.CreatePreview{Port: 8000, Public: true})
+	w.ok(err)
+	if page := newVisitor(w, address).follow(link.URL); !strings.Contains(page, "It is served live") {
+		t.Errorf("the preview shows %q", page)
+	}
+}
+
+// follow opens a page as a browser does, and returns it.
+func (v *visitor) follow(address string) string {
+	for range 5 {
+		at, err := url.Parse(address)
+		v.w.ok(err)
+		_, body, h := v.do("GET", address, nil, nil)
+		if h.Get("Location") == "" {
+			return body
+		}
+		to, err := at.Parse(h.Get("Location"))
+		v.w.ok(err)
+		address = to.String()
+	}
+	return "it leads on and on"
 }
 
 const approving = `
