@@ -38,6 +38,7 @@ type driver struct {
 	fresh    map[thread.Attempt]bool     // that it wrote down, and has not begun yet
 	done     chan *outcome
 	shared   sharedMachine
+	removals removals
 }
 
 // pending is an event that the state has, and the log not yet.
@@ -289,7 +290,7 @@ func (d *driver) outcome(ctx context.Context, o *outcome) error {
 		<-x.over
 		delete(d.attempts, o.ended.Attempt)
 		if m := o.ended.Machine; m != "" && !v.Continues {
-			d.r.wg.Go(func() { d.destroy(context.WithoutCancel(ctx), m) })
+			d.removals.begin(&d.r.wg, func() { d.destroy(context.WithoutCancel(ctx), m) })
 		}
 	})
 }

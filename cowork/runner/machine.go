@@ -13,6 +13,52 @@ import (
 	"github.com/skete-dev/skete/tool"
 )
 
+// removals are the machines that are being removed, which still count for a quota.
+type removals struct {
+	mu   sync.Mutex
+	last chan struct{} // closed when all that began are over; nil = none began
+}
+
+// begin removes in the background.
+func (r *removals) begin(wg *sync.WaitGroup, remove func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, over := r.last, make(chan struct{})
+	r.last = over
+	wg.Go(func() {
+		defer close(over)
+		remove()
+		if before != nil {
+			<-before
+		}
+	})
+}
+
+// wait returns when those that began before are over, or ctx is.
+func (r *removals) wait(ctx context.Context) {
+	r.mu.Lock()
+	last := r.last
+	r.mu.Unlock()
+	if last == nil {
+		return
+	}
+	select {
+	case <-last:
+	case <-ctx.Done():
+	}
+}
+
+// make makes a machine. One that finds no place is made when those are gone that earlier
+// nodes had.
+func (d *driver) make(ctx context.Context, key string, spec map[string]any) (string, error) {
+	id, err := d.r.c.Machines.Make(ctx, d.run.Tenant, key, spec)
+	if !errs.Is(err, errs.Limit) {
+		return id, err
+	}
+	d.removals.wait(ctx)
+	return d.r.c.Machines.Make(ctx, d.run.Tenant, key, spec)
+}
+
 // artifactBytesMax bounds a file that a node leaves.
 const artifactBytesMax = 32 << 20
 
@@ -62,7 +108,7 @@ func (a *attempt) make(ctx context.Context, spec map[string]any) (string, error)
 	if a.v.Continues {
 		key = "workflow " + string(a.d.run.ID.Thread()) + " " + a.v.Name
 	}
-	return a.d.r.c.Machines.Make(ctx, a.d.run.Tenant, key, spec)
+	return a.d.make(ctx, key, spec)
 }
 
 func (a *attempt) fork(ctx context.Context) (string, error) {
@@ -86,7 +132,7 @@ func (d *driver) sharedID(ctx context.Context) (string, error) {
 	if d.shared.id != "" {
 		return d.shared.id, nil
 	}
-	id, err := d.r.c.Machines.Make(ctx, d.run.Tenant, "workflow "+string(d.run.ID.Thread())+" shared", d.workflow.Machine)
+	id, err := d.make(ctx, "workflow "+string(d.run.ID.Thread())+" shared", d.workflow.Machine)
 	if err != nil {
 		return "", err
 	}

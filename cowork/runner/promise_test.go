@@ -227,6 +227,7 @@ nodes:
 		h := newHouse(t, answers)
 		h.rooms = newRooms()
 		h.rooms.most = 1
+		h.rooms.late = make(chan struct{}) // that of the first node is still there when the second one begins
 		s := h.open()
 		run := s.run(t, fmt.Sprintf(text, ""), nil)
 		got := s.await(t, run.ID)

@@ -54,6 +54,9 @@ type rooms struct {
 	most  int // at once; 0 = any
 	away  bool
 	stops []string
+	// late, if set, holds machines up that are removed until it is closed, as it is when there
+	// was no place for another one.
+	late chan struct{}
 	// full, if set, says whether a file still fits.
 	full func(id, path string) bool
 }
@@ -100,6 +103,10 @@ func (r *rooms) Make(_ context.Context, _, key string, spec map[string]any) (str
 		return "", errs.New(errs.Unavailable, "no machine can be made just now")
 	}
 	if r.most > 0 && len(r.files) >= r.most {
+		if r.late != nil {
+			close(r.late)
+			r.late = nil
+		}
 		return "", errs.New(errs.Limit, "the tenant has %d sandboxes, at most %d", len(r.files), r.most)
 	}
 	id := fmt.Sprintf("sbx_%d", len(r.byKey)+1)
@@ -133,6 +140,12 @@ func (r *rooms) Stop(_ context.Context, _, id string) error {
 
 // Destroy implements runner.Machines.
 func (r *rooms) Destroy(_ context.Context, _, id string) error {
+	r.mu.Lock()
+	late := r.late
+	r.mu.Unlock()
+	if late != nil {
+		<-late
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.files, id)
