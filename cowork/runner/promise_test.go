@@ -35,7 +35,7 @@ func (s server) state(t testing.TB, id runner.ID) *cowork.State {
 func (s server) reaches(t testing.TB, id runner.ID, what string, want func(*cowork.State) bool) *cowork.State {
 	t.Helper()
 	var st *cowork.State
-	patience.Try(t, 30*time.Second, what, func() error {
+	patience.Try(t, time.Minute, what, func() error {
 		if st = s.state(t, id); !want(st) {
 			return fmt.Errorf("%q began, the end is %+v", labels(st), st.Ended)
 		}
@@ -308,7 +308,7 @@ nodes:
   - {name: hand, inline: {}, sandbox: fork}
 `, nil)
 	s.reaches(t, run.ID, "all work", func(st *cowork.State) bool { return len(st.Attempts) == 5 && h.rooms.made() == 5 })
-	patience.Until(t, 30*time.Second, "their runs", func() bool { return len(s.all(t)) == 5 })
+	patience.Until(t, time.Minute, "their runs", func() bool { return len(s.all(t)) == 5 })
 	// Who is active: those whose end is not in the log, and each has a run.
 	active := map[string]bool{}
 	for _, a := range s.state(t, run.ID).Attempts {

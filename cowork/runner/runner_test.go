@@ -206,7 +206,7 @@ func (s server) run(t testing.TB, text string, input any) runner.Run {
 func (s server) await(t testing.TB, id runner.ID) runner.Run {
 	t.Helper()
 	var run runner.Run
-	patience.Try(t, 30*time.Second, "the end of a workflow", func() error {
+	patience.Try(t, time.Minute, "the end of a workflow", func() error {
 		var err error
 		if run, err = s.Get(t.Context(), tenant, id); err == nil && !run.State.Final() {
 			err = fmt.Errorf("it stays %+v", run)
