@@ -178,7 +178,8 @@ func TestHTTP_effects(t *testing.T) {
 func TestHTTP_answers(t *testing.T) {
 	k := newTracker(t)
 	s, dir := k.calling(t, declared.Config{})
-	const get, post = "http: {url: 'https://api.example.com/a'}\n", "http: {url: 'https://api.example.com/a', method: POST, timeout: 300ms}\n"
+	const get, post = "http: {url: 'https://api.example.com/a'}\n", "http: {url: 'https://api.example.com/a', method: POST}\n"
+	late := strings.Replace(post, "POST", "POST, timeout: 300ms", 1)
 	const shaped = get + "output: {type: object, required: [n]}\n"
 	status := func(n int, header, text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -206,7 +207,7 @@ func TestHTTP_answers(t *testing.T) {
 		"too often":              {get, tool.CodeLimit, "Try again after 30", status(429, "Retry-After: 30", "")},
 		"broken":                 {get, declared.CodeStatus, "may work later", status(503, "", strings.Repeat("x", 100_000))},
 		"broken, once":           {post, declared.CodeStatus, "not known", status(503, "", "")},
-		"late":                   {post, tool.CodeTimeout, "not known", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
+		"late":                   {late, tool.CodeTimeout, "not known", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
 		"cut off":                {post, declared.CodeStatus, "not known", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
 		"elsewhere":              {get, tool.CodeDenied, "redirects to another host", status(307, "Location: https://evil.example.com/", "")},
 		"elsewhere by http":      {get, tool.CodeDenied, "redirects to another host", status(307, "Location: http://api.example.com/a", "")},
