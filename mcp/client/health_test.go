@@ -66,6 +66,15 @@ func TestSource_Servers(t *testing.T) {
 	other.Thread = "thr_2"
 	found(t, s, other)
 	is("in two threads", client.Status{Tenant: "t", State: client.Working, Tools: 12, Sessions: 2})
+	ill := m.place
+	ill.Thread = "thr_3"
+	if err := os.Remove(filepath.Join(m.Workdir, "well")); err != nil {
+		t.Fatal(err)
+	}
+	found(t, s, ill)
+	is("when it does not start for a third", client.Status{Tenant: "t", State: client.Broken, Tools: 12, Sessions: 2, Failures: 1, Error: "no such license"})
+	call(t, s, other, tools["mcp__sick__count"], `{}`)
+	is("when it works on for others", client.Status{Tenant: "t", State: client.Working, Tools: 12, Sessions: 2})
 	s.Release("t", "thr_1")
 	is("when one is gone", client.Status{Tenant: "t", State: client.Working, Tools: 12, Sessions: 1})
 }

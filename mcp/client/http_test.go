@@ -20,6 +20,7 @@ import (
 	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/mcp/client"
 	"github.com/skete-dev/skete/secret"
+	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
 
@@ -277,7 +278,7 @@ func TestSource_secretsInWords(t *testing.T) {
 		t.Fatal(err)
 	}
 	var lists atomic.Bool
-	seen := make(chan struct{})
+	seen, answered := make(chan struct{}), make(chan struct{})
 	there := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		sent := r.Header.Get("Authorization")
 		var q struct {
@@ -298,6 +299,9 @@ func TestSource_secretsInWords(t *testing.T) {
 		switch {
 		case q.ID == nil:
 			w.WriteHeader(http.StatusAccepted)
+		case q.Method == "": // what the person said
+			w.WriteHeader(http.StatusAccepted)
+			close(answered)
 		case q.Method == "initialize":
 			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}`, q.ID)
 		case q.Method == "tools/list" && lists.Load():
@@ -306,9 +310,13 @@ func TestSource_secretsInWords(t *testing.T) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":%s,\"progress\":1,\"message\":%q}}\n\n", q.Params.Meta.Token, sent)
 			w.(http.Flusher).Flush() //nolint:forcetypeassert // it is one
-			select {
-			case <-seen:
-			case <-r.Context().Done():
+			fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":\"e1\",\"method\":\"elicitation/create\",\"params\":{\"message\":\"is it %s?\",\"requestedSchema\":{\"type\":\"object\",\"properties\":{}}}}\n\n", sent)
+			w.(http.Flusher).Flush() //nolint:forcetypeassert // it is one
+			for _, done := range []chan struct{}{seen, answered} {
+				select {
+				case <-done:
+				case <-r.Context().Done():
+				}
 			}
 			fmt.Fprintf(w, "data: %s\n\n", fails)
 		default:
@@ -329,12 +337,18 @@ func TestSource_secretsInWords(t *testing.T) {
 	lists.Store(true)
 	status := s.Servers("t")
 	tools, _ := found(t, s, elsewhere)
-	told := ""
-	r, err := s.Call(t.Context(), elsewhere, tools["mcp__web__go"], tool.Request{Args: json.RawMessage(`{}`), Emit: func(text string) { told = text; close(seen) }})
+	told, question := "", ""
+	r, err := s.Call(t.Context(), elsewhere, tools["mcp__web__go"], tool.Request{
+		Args: json.RawMessage(`{}`), Emit: func(text string) { told = text; close(seen) },
+		Ask: func(_ context.Context, f thread.Form) (tool.FormAnswer, error) {
+			question = f.Message
+			return tool.FormAnswer{Decision: thread.Reject}, nil
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for where, text := range map[string]string{"note": strings.Join(notes, ""), "status": status[0].Error, "description": tools["mcp__web__go"].Spec.Description, "progress": told, "error": said(r)} {
+	for where, text := range map[string]string{"note": strings.Join(notes, ""), "status": status[0].Error, "description": tools["mcp__web__go"].Spec.Description, "progress": told, "question": question, "error": said(r)} {
 		if !strings.Contains(text, "***") || strings.Contains(text, "verysecret") {
 			t.Errorf("%s: %q", where, text)
 		}
