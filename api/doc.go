@@ -135,6 +135,7 @@
 //	POST   /templates/prepare                     PrepareTemplates -> SSE of TemplateNews
 //	GET    /pool                                  Pool
 //	GET    /plugins                               PluginList
+//	GET    /mcp/servers                           MCPServerList; with the scope admin of all tenants
 //	POST   /templates/gc                          TemplatesSwept; ?all=true
 //	GET    /templates/{name}                      Template
 //	GET    /templates/{name}/bundle               application/x-tar, which the import takes

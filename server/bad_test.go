@@ -200,6 +200,7 @@ func TestBadRequests(t *testing.T) {
 		{"fork into less than one", "POST", sb + "/fork", `{"count":-1}`, nil, 400, "count"},
 		{"snapshots of a kind", "GET", "/v1/snapshots?kind=x", nil, nil, 400, "kind"},
 		{"plug-ins of a kind", "GET", "/v1/plugins?kind=x", nil, nil, 400, "kind"},
+		{"MCP servers of a tenant", "GET", "/v1/mcp/servers?tenant=x", nil, nil, 400, "tenant"},
 		{"pool of a kind", "GET", "/v1/pool?kind=x", nil, nil, 400, "kind"},
 		{"template too large", "POST", "/v1/templates?name=big", endless(2 << 20), nil, 413, "larger"},
 		{"template that is not there", "DELETE", "/v1/templates/nothing", nil, nil, 404, "nothing"},

@@ -149,7 +149,9 @@ type Config struct {
 	Secrets   Secrets   // nil = there are none
 	Skills    Skills    // nil = there are none
 	Plugins   Plugins   // nil = there are none
-	Audit     Audit     // nil = nothing is kept of who did what
+	// MCPServers are those whose tools agents use; nil = there are none.
+	MCPServers MCPServers
+	Audit      Audit // nil = nothing is kept of who did what
 	// Histories opens the histories of workspaces; nil = the server keeps none; its routes say so.
 	Histories history.Histories
 	// Bridges keeps what SDKs of others need to work with sandboxes; nil = they cannot.
@@ -183,29 +185,30 @@ type Config struct {
 
 // Server serves the API.
 type Server struct {
-	sandboxes Sandboxes
-	events    event.Log
-	templates Templates
-	makers    Makers
-	models    Models
-	toolRuns  ToolRuns
-	upkeep    Upkeep
-	warm      Warm
-	networks  Networks
-	secrets   Secrets
-	skills    Skills
-	plugins   Plugins
-	audit     Audit
-	looked    func(tenant string) time.Duration
-	keys      *key.Ring
-	gate      *auth.Authenticator
-	previews  Previews
-	hub       *stream.Hub
-	metrics   *metrics
-	ready     func(context.Context) error
-	log       *slog.Logger
-	version   string
-	limits    Limits
+	sandboxes  Sandboxes
+	events     event.Log
+	templates  Templates
+	makers     Makers
+	models     Models
+	toolRuns   ToolRuns
+	upkeep     Upkeep
+	warm       Warm
+	networks   Networks
+	secrets    Secrets
+	skills     Skills
+	plugins    Plugins
+	mcpServers MCPServers
+	audit      Audit
+	looked     func(tenant string) time.Duration
+	keys       *key.Ring
+	gate       *auth.Authenticator
+	previews   Previews
+	hub        *stream.Hub
+	metrics    *metrics
+	ready      func(context.Context) error
+	log        *slog.Logger
+	version    string
+	limits     Limits
 
 	table  *route.Table
 	bridge *envd.Bridge // nil = there is none
@@ -222,7 +225,7 @@ func New(c Config) (*Server, error) {
 		ring = key.NewRing(c.Keys)
 	}
 	s := &Server{
-		sandboxes: c.Sandboxes, events: c.Events, templates: c.Templates, makers: c.Makers, models: c.Models, toolRuns: c.ToolRuns, upkeep: c.Upkeep, warm: c.Warm, networks: c.Networks, secrets: c.Secrets, skills: c.Skills, plugins: c.Plugins, audit: c.Audit, looked: c.Looked, keys: ring,
+		sandboxes: c.Sandboxes, events: c.Events, templates: c.Templates, makers: c.Makers, models: c.Models, toolRuns: c.ToolRuns, upkeep: c.Upkeep, warm: c.Warm, networks: c.Networks, secrets: c.Secrets, skills: c.Skills, plugins: c.Plugins, mcpServers: c.MCPServers, audit: c.Audit, looked: c.Looked, keys: ring,
 		gate: auth.New(auth.Config{Keys: ring, Hosts: append(bridgeHosts(c), c.Hosts...), Logins: c.Logins, Origins: c.Origins, WrongKeysMax: c.Limits.WrongKeysMax}), previews: c.Previews,
 		hub:   stream.NewHub(c.Limits.StreamsPerKey),
 		ready: c.Ready, log: c.Log, version: c.Version, limits: c.Limits,
@@ -235,6 +238,9 @@ func New(c Config) (*Server, error) {
 	}
 	if s.plugins == nil {
 		s.plugins = noPlugins{}
+	}
+	if s.mcpServers == nil {
+		s.mcpServers = noMCPServers{}
 	}
 	if s.warm == nil {
 		s.warm = noPool{}
@@ -264,6 +270,7 @@ func New(c Config) (*Server, error) {
 	s.registerSecrets(s.table)
 	s.registerSkills(s.table)
 	s.registerPlugins(s.table)
+	s.registerMCPServers(s.table)
 	s.registerAudit(s.table)
 	s.registerTemplates(s.table)
 	s.registerMakers(s.table)

@@ -31,4 +31,6 @@ type Pipe interface {
 	io.ReadWriteCloser
 	// Stderr is the end of what the program wrote there, for people.
 	Stderr() string
+	// Done is closed when the program has ended and Stderr has all that it wrote.
+	Done() <-chan struct{}
 }

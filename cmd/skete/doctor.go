@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/cmd/skete/internal/config"
 	"github.com/skete-dev/skete/cmd/skete/internal/doctor"
@@ -184,6 +186,9 @@ func (a program) hostIn(ctx context.Context, dir, only string) doctor.Host {
 		Plugins: func() (int, []string, error) {
 			return serve.CountPlugins(cmp.Or(c.Plugins.Dir, filepath.Join(a.Home, "plugins")))
 		},
+		MCP: func(ctx context.Context) (doctor.MCPServers, error) {
+			return mcpState(ctx, a.Home, len(c.MCP.Servers))
+		},
 		ReadOnly: func() ([]string, error) { return readOnly(cmp.Or(c.Volumes, filepath.Join(a.Home, "volumes"))) },
 	}
 	sc := serve.Config{Config: c, Home: a.Home, Log: a.Log}
@@ -200,6 +205,35 @@ func (a program) hostIn(ctx context.Context, dir, only string) doctor.Host {
 	}
 	describeMicroVMs(&host, sc)
 	return host
+}
+
+// mcpTime is for a server that runs to say how its MCP servers are.
+const mcpTime = 5 * time.Second
+
+// mcpState asks the server that runs here, if one does, how the MCP servers are; named are
+// those of the configuration, which it may have read before it changed.
+func mcpState(ctx context.Context, home string, named int) (doctor.MCPServers, error) {
+	if !launch.Answers(ctx, home) {
+		return doctor.MCPServers{Count: named}, nil
+	}
+	c, err := client.New(client.Config{Socket: client.SocketPath(home)})
+	if err != nil {
+		return doctor.MCPServers{}, err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, mcpTime)
+	defer cancel()
+	list, err := c.MCPServers(ctx)
+	s := doctor.MCPServers{Asked: true}
+	names := map[string]bool{}
+	for _, m := range list {
+		names[m.Name] = true
+		if m.Error != "" {
+			s.Problems = append(s.Problems, fmt.Sprintf("%s for %s: %s", m.Name, m.Tenant, m.Error))
+		}
+	}
+	s.Count = len(names)
+	return s, err
 }
 
 // describeMicroVMs is what machines with kernels of their own stand on.

@@ -2,9 +2,12 @@ package main
 
 import (
 	"io"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
+	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/cmd/skete/internal/app"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/mcp"
 )
@@ -66,7 +69,42 @@ A server also speaks MCP itself, over streamable HTTP: at /mcp, with a key.
 	}
 	cmd.Flags().StringVar(&sandbox, "sandbox", "", "what calls mean that name no sandbox (default the only one that runs)")
 	_ = cmd.RegisterFlagCompletionFunc("sandbox", cobra.NoFileCompletions)
+	cmd.AddCommand(a.mcpServers())
 	return cmd
+}
+
+func (a program) mcpServers() *cobra.Command {
+	return &cobra.Command{
+		Use: "servers", Short: "List the MCP servers of others whose tools agents use", Aliases: []string{"ls"},
+		Long: `List the MCP servers that skete.yaml names, whose tools agents use, and how each was
+when it was last used: unused, working, broken or refused, with how many tools it
+had, for how many threads it is open, and why it failed. None is started or asked
+for that. A server that no run has needed since skete began is unused.
+
+With a key of a tenant they are those that it may use, as they were for the tenant;
+with the scope admin they are listed for each tenant.`,
+		Example: "  skete mcp servers\n  skete mcp servers --json\n  skete mcp servers --url https://vm.example.com",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.Connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			list, err := c.MCPServers(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return app.List(a.App, list, func(s api.MCPServer) string { return s.Name }, []string{"NAME", "TENANT", "TRANSPORT", "STATE", "TOOLS", "OPEN", "SINCE", "ERROR"}, mcpServerRow)
+		},
+	}
+}
+
+func mcpServerRow(s api.MCPServer) []string {
+	since := ""
+	if !s.Since.IsZero() {
+		since = app.Age(s.Since)
+	}
+	return []string{s.Name, s.Tenant, s.Transport, s.State, strconv.Itoa(s.Tools), strconv.Itoa(s.Sessions), since, s.Error}
 }
 
 // unclosed is a writer that others must not close.

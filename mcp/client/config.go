@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
@@ -53,6 +54,7 @@ const (
 	approveNever  = "never"
 	overHTTP      = "http"
 	overSSE       = "sse"
+	overPipes     = "stdio"
 )
 
 var (
@@ -149,6 +151,14 @@ func oneOf(globs []string, name string) bool {
 		ok, err := path.Match(g, name)
 		return ok && err == nil
 	})
+}
+
+// transport names the way to a server.
+func (s Server) transport() string {
+	if s.Command != "" {
+		return overPipes
+	}
+	return cmp.Or(s.Transport, overHTTP)
 }
 
 func (s Server) timeout() time.Duration {

@@ -81,9 +81,11 @@ func (s *session) elicit(ctx context.Context, server string, r *sdk.ElicitReques
 	}
 	call, resume := s.pause()
 	defer resume()
-	form, err := formFor(server, r.Params)
+	params := *r.Params
+	params.Message = s.mask()(params.Message)
+	form, err := formFor(server, &params)
 	if err != nil || call == nil {
-		s.unasked(r.Params.Message, err)
+		s.unasked(params.Message, err)
 		return &sdk.ElicitResult{Action: actionCancel}, nil
 	}
 	asked, cancel := context.WithCancel(call.ctx)
@@ -91,7 +93,7 @@ func (s *session) elicit(ctx context.Context, server string, r *sdk.ElicitReques
 	defer context.AfterFunc(ctx, cancel)() // the server does not want to know any more
 	a, err := call.ask(asked, form)        //nolint:contextcheck // ctx is the connection's
 	if err != nil {
-		s.unasked(r.Params.Message, err)
+		s.unasked(params.Message, err)
 		return &sdk.ElicitResult{Action: actionCancel}, nil
 	}
 	switch a.Decision {

@@ -149,7 +149,7 @@ func (w *way) fault() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.status == 0 && w.err != nil {
-		return errs.Wrap(errs.Unavailable, w.err, "%s", words(w.err))
+		return errs.Wrap(errs.Unavailable, w.err, "%s", w.Mask(words(w.err)))
 	}
 	if w.status == 0 {
 		return nil

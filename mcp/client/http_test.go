@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"github.com/skete-dev/skete/kv/kvtest"
 	"github.com/skete-dev/skete/mcp/client"
 	"github.com/skete-dev/skete/secret"
+	"github.com/skete-dev/skete/thread"
 	"github.com/skete-dev/skete/tool"
 )
 
@@ -265,6 +267,90 @@ func TestSource_whoMayUseWhat(t *testing.T) {
 	} {
 		if got := s.Covers("t", name); got != want {
 			t.Errorf("Covers(%s) = %v", name, got)
+		}
+	}
+}
+
+// A server that says what it was sent, wherever it can, tells no one.
+func TestSource_secretsInWords(t *testing.T) {
+	store := secrets(t)
+	if _, err := store.Put(t.Context(), "t", secret.Put{Name: "mine", Value: secret.New("verysecretvalue"), Grants: []secret.Grant{{Where: egress.Rule{Host: "example.com"}, As: secret.Bearer}}}); err != nil {
+		t.Fatal(err)
+	}
+	var lists atomic.Bool
+	seen, answered := make(chan struct{}), make(chan struct{})
+	there := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent := r.Header.Get("Authorization")
+		var q struct {
+			ID     json.RawMessage `json:"id"`
+			Method string          `json:"method"`
+			Params struct {
+				Meta struct {
+					Token json.RawMessage `json:"progressToken"`
+				} `json:"_meta"`
+			} `json:"params"`
+		}
+		if r.Method != http.MethodPost || json.NewDecoder(r.Body).Decode(&q) != nil {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+			return
+		}
+		fails := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"do I know %s?"}}`, q.ID, sent)
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case q.ID == nil:
+			w.WriteHeader(http.StatusAccepted)
+		case q.Method == "": // what the person said
+			w.WriteHeader(http.StatusAccepted)
+			close(answered)
+		case q.Method == "initialize":
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"x","version":"1"}}}`, q.ID)
+		case q.Method == "tools/list" && lists.Load():
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"tools":[{"name":"go","description":"for %s","inputSchema":{"type":"object"}}]}}`, q.ID, sent)
+		case q.Method == "tools/call":
+			w.Header().Set("Content-Type", "text/event-stream")
+			fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":%s,\"progress\":1,\"message\":%q}}\n\n", q.Params.Meta.Token, sent)
+			w.(http.Flusher).Flush() //nolint:forcetypeassert // it is one
+			fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":\"e1\",\"method\":\"elicitation/create\",\"params\":{\"message\":\"is it %s?\",\"requestedSchema\":{\"type\":\"object\",\"properties\":{}}}}\n\n", sent)
+			w.(http.Flusher).Flush() //nolint:forcetypeassert // it is one
+			for _, done := range []chan struct{}{seen, answered} {
+				select {
+				case <-done:
+				case <-r.Context().Done():
+				}
+			}
+			fmt.Fprintf(w, "data: %s\n\n", fails)
+		default:
+			fmt.Fprint(w, fails)
+		}
+	}))
+	t.Cleanup(there.Close)
+	public := func(context.Context, string) ([]netip.Addr, error) {
+		return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil
+	}
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, there.Listener.Addr().String())
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(there.Certificate())
+	s := source(t, client.Config{Held: store.Held, Lookup: public, Dial: dial, Roots: roots, Servers: map[string]client.Server{"web": {URL: "https://example.com/mcp", Secrets: []string{"mine"}}}})
+	_, notes := found(t, s, elsewhere)
+	lists.Store(true)
+	status := s.Servers("t")
+	tools, _ := found(t, s, elsewhere)
+	told, question := "", ""
+	r, err := s.Call(t.Context(), elsewhere, tools["mcp__web__go"], tool.Request{
+		Args: json.RawMessage(`{}`), Emit: func(text string) { told = text; close(seen) },
+		Ask: func(_ context.Context, f thread.Form) (tool.FormAnswer, error) {
+			question = f.Message
+			return tool.FormAnswer{Decision: thread.Reject}, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for where, text := range map[string]string{"note": strings.Join(notes, ""), "status": status[0].Error, "description": tools["mcp__web__go"].Spec.Description, "progress": told, "question": question, "error": said(r)} {
+		if !strings.Contains(text, "***") || strings.Contains(text, "verysecret") {
+			t.Errorf("%s: %q", where, text)
 		}
 	}
 }

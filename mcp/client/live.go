@@ -29,6 +29,7 @@ const (
 	backoffFirst   = 500 * time.Millisecond
 	backoffMost    = time.Minute
 	backoffWaitMax = time.Second // a call waits that long for a server; else it fails
+	stderrWait     = 500 * time.Millisecond
 	noteBytesMax   = 300
 	notesMax       = 5 // of one session
 )
@@ -38,6 +39,8 @@ type live struct {
 	name string
 	conf Server
 	c    *Config
+	// health is that of the server for the tenant, which other threads of it share.
+	health *health
 	// sweep ends what an earlier skete has left in a machine.
 	sweep func(context.Context, tool.Place, tool.Pipes) error
 
@@ -50,8 +53,8 @@ type live struct {
 	why      error // the last failure
 }
 
-func newLive(s *Source, name string) *live {
-	return &live{name: name, conf: s.c.Servers[name], c: &s.c, sweep: s.sweep, lock: make(chan struct{}, 1)}
+func newLive(s *Source, name string, h *health) *live {
+	return &live{name: name, conf: s.c.Servers[name], c: &s.c, health: h, sweep: s.sweep, lock: make(chan struct{}, 1)}
 }
 
 // session is one life of a server.
@@ -63,10 +66,13 @@ type session struct {
 	ended atomic.Bool // it was seen to end
 	stale atomic.Bool // its tools have changed
 	works atomic.Bool // it has answered a call
-	tools map[string]*sdk.Tool
-	order []string
-	emits sync.Map // progress token -> func(string)
-	token atomic.Int64
+	// blamed: why it cannot be used is in health.
+	blamed atomic.Bool
+	health *health
+	tools  map[string]*sdk.Tool
+	order  []string
+	emits  sync.Map // progress token -> func(string)
+	token  atomic.Int64
 
 	asks chan struct{} // holds what is in it to ask a person
 
@@ -92,6 +98,7 @@ func (l *live) use(ctx context.Context, p tool.Place) (*session, error) {
 		if err != nil {
 			if ctx.Err() == nil {
 				l.failed(err)
+				l.health.fails(err)
 			}
 			return nil, err
 		}
@@ -100,8 +107,13 @@ func (l *live) use(ctx context.Context, p tool.Place) (*session, error) {
 	if l.s.stale.CompareAndSwap(true, false) {
 		if err := l.s.list(ctx); err != nil {
 			l.s.stale.Store(true)
-			return nil, l.s.told(err)
+			err = l.s.told(err)
+			if ctx.Err() == nil {
+				l.blame(l.s, err)
+			}
+			return nil, err
 		}
+		l.health.lists(l.s)
 	}
 	return l.s, nil
 }
@@ -111,19 +123,48 @@ func (l *live) bury() {
 	if l.s == nil {
 		return
 	}
-	select {
-	case <-l.s.dead:
-	default:
-		if !l.s.ended.Load() {
-			return
-		}
+	if !l.s.over() {
+		return
 	}
 	if l.s.works.Load() {
 		l.failures = 0
 	}
-	l.failed(l.s.told(io.EOF))
+	err := l.s.told(io.EOF)
+	l.failed(err)
+	l.blame(l.s, err)
 	l.s.close()
 	l.s = nil
+}
+
+// over reports whether the server has ended, or the connection to it.
+func (s *session) over() bool {
+	select {
+	case <-s.dead:
+		return true
+	default:
+		return s.ended.Load()
+	}
+}
+
+// saw notes what the error of a call says of the server.
+func (l *live) saw(s *session, err error) {
+	if s.over() || s.way != nil && s.way.fault() != nil {
+		l.blame(s, s.told(err))
+	}
+}
+
+// blame notes why a server cannot be used, once until the session works again: most end when
+// they have failed.
+func (l *live) blame(s *session, err error) {
+	if s.blamed.CompareAndSwap(false, true) {
+		l.health.fails(err)
+	}
+}
+
+// worked notes that a server has answered a call.
+func (l *live) worked(s *session) {
+	s.blamed.Store(false)
+	l.health.works()
 }
 
 func (l *live) failed(err error) {
@@ -148,7 +189,7 @@ func (l *live) pause(ctx context.Context) error {
 func (l *live) start(ctx context.Context, p tool.Place) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectMax)
 	defer cancel()
-	s := &session{dead: make(chan struct{}), tools: map[string]*sdk.Tool{}, asks: make(chan struct{}, 1)}
+	s := &session{dead: make(chan struct{}), tools: map[string]*sdk.Tool{}, asks: make(chan struct{}, 1), health: l.health}
 	t, err := l.transport(ctx, p, s)
 	if err != nil {
 		return nil, err
@@ -175,6 +216,7 @@ func (l *live) start(ctx context.Context, p tool.Place) (*session, error) {
 			_ = s.cs.Wait()
 		}()
 		if err = s.list(ctx); err == nil {
+			l.health.lists(s)
 			return s, nil
 		}
 	}
@@ -223,7 +265,23 @@ type overPipe struct {
 
 // Connect implements the SDK's Transport.
 func (o overPipe) Connect(context.Context) (sdk.Connection, error) {
-	return newConn(o.pipe, o.noted), nil
+	return newConn(heard{o.pipe}, o.noted), nil
+}
+
+// heard is a pipe that fails when it is known what the program wrote to stderr: the SDK closes
+// one that fails, and nothing of it is read any more.
+type heard struct{ tool.Pipe }
+
+// Write implements io.Writer.
+func (h heard) Write(data []byte) (int, error) {
+	n, err := h.Pipe.Write(data)
+	if err != nil {
+		select {
+		case <-h.Done():
+		case <-time.After(stderrWait):
+		}
+	}
+	return n, err
 }
 
 // list asks for all tools.
@@ -278,7 +336,7 @@ func (s *session) progress(p *sdk.ProgressNotificationParams) {
 		text += "/" + strconv.FormatFloat(p.Total, 'g', 6, 64)
 	}
 	if p.Message != "" {
-		text += " " + clip.Line(p.Message, noteBytesMax)
+		text += " " + clip.Line(s.mask()(p.Message), noteBytesMax)
 	}
 	emit.(func(string))(text + "\n") //nolint:forcetypeassert // nothing else is stored
 }
@@ -316,6 +374,7 @@ func (s *session) told(err error) error {
 			return refused
 		}
 	}
+	err = s.masked(err)
 	text := words(err)
 	if s.pipe != nil {
 		if line := lastWords(s.pipe.Stderr()); line != "" {
@@ -323,6 +382,17 @@ func (s *session) told(err error) error {
 		}
 	}
 	return errs.Wrap(errs.Unavailable, err, "%s", text)
+}
+
+// masked hides the secrets that a server was sent in the error that it answers.
+func (s *session) masked(err error) error {
+	wire, ok := answered(err)
+	if s.way == nil || !ok {
+		return err
+	}
+	clean := *wire
+	clean.Message = s.mask()(wire.Message)
+	return &clean
 }
 
 // rejected is the code of the errors that the SDK makes itself, where a transport fails.
@@ -371,6 +441,7 @@ func (s *session) close() {
 	if s.way != nil {
 		s.way.close()
 	}
+	s.health.leaves(s)
 }
 
 // close ends the server.

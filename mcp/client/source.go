@@ -75,11 +75,12 @@ type Source struct {
 	c     Config
 	names []string
 
-	mu     sync.Mutex
-	lives  map[place]*used
-	swept  map[house]chan struct{} // closed when that was done
-	closed bool
-	ending sync.WaitGroup
+	mu      sync.Mutex
+	lives   map[place]*used
+	healths map[customer]*health
+	swept   map[house]chan struct{} // closed when that was done
+	closed  bool
+	ending  sync.WaitGroup
 }
 
 // place is whose a server is.
@@ -108,7 +109,7 @@ func New(c Config) *Source {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	c.Idle = cmp.Or(c.Idle, idleUsual)
-	return &Source{c: c, names: slices.Sorted(maps.Keys(c.Servers)), lives: map[place]*used{}, swept: map[house]chan struct{}{}}
+	return &Source{c: c, names: slices.Sorted(maps.Keys(c.Servers)), lives: map[place]*used{}, healths: map[customer]*health{}, swept: map[house]chan struct{}{}}
 }
 
 // Name implements tool.Source.
@@ -215,6 +216,7 @@ func (s *Source) find(ctx context.Context, p tool.Place, name string) (found []t
 		}
 		e, err := external(name, conf, t)
 		if err == nil {
+			e.Spec.Description = ses.mask()(e.Spec.Description)
 			found = append(found, e)
 		} else if left++; left <= notesMax {
 			note("its tool %q is left out: %v", clip.Line(t.Name, toolNameMax), err)
@@ -253,7 +255,7 @@ func (s *Source) hold(p tool.Place, name string) (l *live, done func(), err erro
 		if len(s.lives) >= liveMax {
 			return nil, nil, errs.New(errs.Limit, "%d MCP servers run, which is the most", liveMax)
 		}
-		u = &used{live: newLive(s, name)}
+		u = &used{live: newLive(s, name, s.healthOf(name, p.Tenant))}
 		s.lives[k] = u
 	}
 	if u.users++; u.idle != nil {
@@ -454,6 +456,9 @@ func (s *Source) try(ctx context.Context, p tool.Place, name string, f func(cont
 		r, err := f(limited, l, ses)
 		switch {
 		case err == nil:
+			if r.Code == "" { // else it may not have been called
+				l.worked(ses)
+			}
 			return r, nil
 		case ctx.Err() != nil:
 			return tool.Result{}, context.Cause(ctx)
@@ -464,6 +469,7 @@ func (s *Source) try(ctx context.Context, p tool.Place, name string, f func(cont
 			continue
 		default:
 			ses.ends(err)
+			l.saw(ses, err)
 		}
 		return failure(name, timeout, ses.told(err)), nil
 	}

@@ -75,6 +75,7 @@ func (b *bench) run(only string) error {
 		{"network-gateway", b.firstToken},
 		{"bridge", b.with(b.bridge)},
 		{"mcp", b.with(b.mcp)},
+		{"mcpclient", b.mcpClient},
 		{"skills", b.with(b.skills)},
 		{"interpreter", b.with(b.interpreter)},
 		{"network-create", b.with(b.networks)},

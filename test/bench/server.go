@@ -47,6 +47,11 @@ func (b *bench) start(flags ...string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	return b.startIn(home, flags...)
+}
+
+// startIn starts a server in a directory, which it removes when it stops.
+func (b *bench) startIn(home string, flags ...string) (*server, error) {
 	s := &server{home: home}
 	if err := s.serve(b.skete, flags...); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(home))

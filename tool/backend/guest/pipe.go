@@ -86,14 +86,18 @@ func (p *process) forget(ctx context.Context) {
 // pipe is a program whose stderr is read at once, and kept for people.
 type pipe struct {
 	*wire.Pipe
+	done chan struct{}
 
 	mu     sync.Mutex
 	stderr []byte // the end of it
 }
 
 func newPipe(p *wire.Pipe) *pipe {
-	l := &pipe{Pipe: p}
-	go func() { _, _ = io.Copy(tail{l}, p.Stderr) }() // it ends with the pipe
+	l := &pipe{Pipe: p, done: make(chan struct{})}
+	go func() { // it ends with the pipe
+		defer close(l.done)
+		_, _ = io.Copy(tail{l}, p.Stderr)
+	}()
 	return l
 }
 
@@ -106,6 +110,9 @@ func (l *pipe) Stderr() string {
 	defer l.mu.Unlock()
 	return strings.ToValidUTF8(string(l.stderr), "\uFFFD")
 }
+
+// Done implements tool.Pipe.
+func (l *pipe) Done() <-chan struct{} { return l.done }
 
 // tail keeps the end of what is written to it.
 type tail struct{ l *pipe }

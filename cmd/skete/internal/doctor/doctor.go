@@ -151,6 +151,8 @@ type Host struct {
 	Volume func(ctx context.Context) (method string, enforced bool, err error)
 	// Plugins counts the plug-ins of the server's folder, and says what is wrong with others.
 	Plugins func() (n int, problems []string, err error)
+	// MCP tells of the MCP servers whose tools agents use.
+	MCP func(ctx context.Context) (MCPServers, error)
 	// ReadOnly names the workspaces whose file systems the kernel has made read-only.
 	ReadOnly func() ([]string, error)
 	// KVM runs what a kernel needs on a CPU of KVM. Nil error: it works.
@@ -227,7 +229,7 @@ func (r *Report) add(group string, checks []Check) {
 func (h Host) general(ctx context.Context, r Report) []Check {
 	checks := []Check{
 		h.platform(), h.privileges(ctx), h.static(), h.guest(), h.cgroups(ctx),
-		h.disk(ctx), h.workspaces(), h.space(), h.memory(), h.home(), h.server(ctx), h.clock(), h.plugins(),
+		h.disk(ctx), h.workspaces(), h.space(), h.memory(), h.home(), h.server(ctx), h.clock(), h.plugins(), h.mcp(ctx),
 	}
 	if h.Only == "" { // else not all were asked
 		checks = append(checks, microvm(r))

@@ -537,6 +537,27 @@ func FuzzParsers(f *testing.F) {
 	})
 }
 
+// MCP servers that could not be used are told of, and are no error of the host.
+func TestMCPServers(t *testing.T) {
+	for _, c := range []struct {
+		servers MCPServers
+		err     error
+		status  Status
+		detail  string
+	}{
+		{MCPServers{}, nil, OK, "0"},
+		{MCPServers{Count: 2}, nil, OK, "2 are named; how they are is known while a server runs"},
+		{MCPServers{Count: 2, Asked: true}, nil, OK, "2"},
+		{MCPServers{Count: 3, Asked: true, Problems: []string{"a: it ended", "b: no"}}, nil, Warn, "of 3, not all could be used: a: it ended (and 1 more)"},
+		{MCPServers{}, errs.New(errs.NotFound, "no such path"), Info, "the server does not tell: no such path"},
+	} {
+		got := Host{MCP: func(context.Context) (MCPServers, error) { return c.servers, c.err }}.mcp(t.Context())
+		if got.Status != c.status || got.Detail != c.detail {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
 // Plug-ins that cannot be used are told of, and are no error of the host.
 func TestPlugins(t *testing.T) {
 	for _, c := range []struct {

@@ -3,6 +3,7 @@ package serve
 import (
 	"strconv"
 
+	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/audit"
 	mcpclient "github.com/skete-dev/skete/mcp/client"
 	"github.com/skete-dev/skete/tool"
@@ -19,7 +20,23 @@ func (r *running) openMCP() []tool.Source {
 		Called: func(c mcpclient.Called) { r.audit.Later(recordOfMCP(c)) },
 	})
 	r.onClose(s.Close)
+	r.mcp = s
 	return []tool.Source{s}
+}
+
+// mcpServers tells how the servers are. It is a server.MCPServers.
+type mcpServers struct{ s *mcpclient.Source }
+
+// Servers implements server.MCPServers.
+func (x mcpServers) Servers(tenant string) []api.MCPServer {
+	var list []api.MCPServer
+	for _, st := range x.s.Servers(tenant) {
+		list = append(list, api.MCPServer{
+			Name: st.Server, Tenant: st.Tenant, Transport: st.Transport, Agents: append([]string{}, st.Agents...), State: string(st.State),
+			Tools: st.Tools, Sessions: st.Sessions, Failures: st.Failures, Error: st.Error, Since: st.Since.UTC(),
+		})
+	}
+	return list
 }
 
 // recordOfMCP is what the audit log keeps of a call that leaves this host. What was sent is

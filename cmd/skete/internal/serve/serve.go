@@ -38,6 +38,7 @@ import (
 	"github.com/skete-dev/skete/gateway"
 	"github.com/skete-dev/skete/guest/binary"
 	"github.com/skete-dev/skete/internal/volume"
+	mcpclient "github.com/skete-dev/skete/mcp/client"
 	"github.com/skete-dev/skete/plugin"
 	"github.com/skete-dev/skete/preview"
 	"github.com/skete-dev/skete/sandbox"
@@ -109,6 +110,7 @@ type running struct {
 	models     modelList
 	plugins    *plugin.Host
 
+	mcp            *mcpclient.Source // nil = no servers
 	pluginMachines *pluginMachines
 	server         *server.Server
 	still          *time.Timer // says what the start waits for
@@ -360,6 +362,9 @@ func (r *running) openServer(ctx context.Context, templates templates) error {
 		Sandboxes: noticing{r.manager, r.histories}, Histories: r.histories, Looked: r.histories.Took, Events: r.events, Templates: templates, Makers: makers, Keys: keys, Ready: r.store.Healthy,
 		Warm: warm{r.manager}, Networks: r.networks, Secrets: r.secrets, Skills: r.skills, Plugins: r.pluginMachines, Runs: r.supervisor, Schedules: r.schedules, Workflows: r.workflows, ToolRuns: r.toolRuns, Models: r.models, Upkeep: tenants, Tools: r.tools.Names(), Covers: r.covers,
 		Audit: r.audit, Log: r.c.Log, Version: r.c.Version, Hosts: r.c.Hosts,
+	}
+	if r.mcp != nil {
+		c.MCPServers = mcpServers{r.mcp}
 	}
 	if c.Bridges, err = r.store.KV(ctx, bridgesBucket); err != nil {
 		return err

@@ -701,6 +701,34 @@ class Login(TypedDict):
     user: str
 
 
+class MCPServer(TypedDict):
+    # that may use it: names or globs; empty: all
+    agents: list[str]
+    # of the last failure
+    error: NotRequired[str]
+    # since it last worked
+    failures: int
+    # in the configuration
+    name: str
+    # open now: one for each thread
+    sessions: int
+    # when it came into the state
+    since: NotRequired[str]
+    # unused: not since the server began; broken: it does not start, has ended, or does not answer as it should;
+    # refused: it does not let us in
+    state: Literal["unused", "working", "broken", "refused"]
+    # for whom it was used; without it no one was
+    tenant: NotRequired[str]
+    # that it had when it last worked
+    tools: int
+    # stdio: a program in the sandbox of each thread
+    transport: Literal["stdio", "http", "sse"]
+
+
+class MCPServerList(TypedDict):
+    items: list[MCPServer]
+
+
 class MakeDir(TypedDict):
     mode: NotRequired[int]
     parents: NotRequired[bool]
