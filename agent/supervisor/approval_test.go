@@ -18,6 +18,7 @@ import (
 func asks(t *testing.T, command string) (*house, interface {
 	Decide(context.Context, string, thread.RunID, []runs.Decide) error
 	Approvals(context.Context, string, thread.RunID) ([]runs.Approval, error)
+	Cancel(ctx context.Context, tenant string, id thread.RunID, by, reason string) (runs.Run, error)
 }, runs.Run,
 ) {
 	t.Helper()
@@ -65,6 +66,16 @@ func TestDecide_isSeenAtOnce(t *testing.T) {
 	must(t, err)
 	if after.Last <= list[0].Seq {
 		t.Errorf("the run ends at event %d, with the question", after.Last)
+	}
+}
+
+// A run that is to end asks nothing any more, as soon as that was said.
+func TestCancel_asksNothingAnyMore(t *testing.T) {
+	_, k, run := asks(t, "make")
+	_, err := k.Cancel(t.Context(), tenant, run.ID, "ann", "")
+	must(t, err)
+	if list, err := k.Approvals(t.Context(), tenant, run.ID); err != nil || len(list) != 0 {
+		t.Errorf("%+v %v", list, err)
 	}
 }
 

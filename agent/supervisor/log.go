@@ -154,7 +154,7 @@ func eventsOfRun(ctx context.Context, log thread.Log, id thread.ID, run thread.R
 // openApprovals lists the calls of a thread that wait for a person.
 func openApprovals(ctx context.Context, blobs thread.Blobs, id thread.ID, s *runs.State) ([]runs.Approval, error) {
 	var list []runs.Approval
-	if s.Run == nil || s.Run.Ended != nil {
+	if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil { // what a person ends asks nothing any more
 		return nil, nil
 	}
 	for _, c := range s.Open() {
