@@ -254,7 +254,7 @@ edges:
 	}
 }
 
-// Work goes from hand to hand: whoever has it says who goes on.
+// Work goes from hand to hand: the one that has it says who goes on.
 func TestGraph_handsOverByWhatANodeAnswers(t *testing.T) {
 	const desk = `topology: graph
 start: [front]
