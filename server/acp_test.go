@@ -100,12 +100,7 @@ func TestACP_vanishes(t *testing.T) {
 		return "none"
 	}
 	first := newEditor(t, w, w.admin)
-	must(t, os.WriteFile(filepath.Join(first.dir, "a.txt"), []byte("hello"), 0o600))
-	id := first.newSession(t)
-	data, err := c.Sandbox(string(id)).Files().Read(t.Context(), "/workspace/a.txt", 100)
-	if err != nil || string(data) != "hello" {
-		t.Errorf("the editor's file in the sandbox: %q, %v", data, err)
-	}
+	id := first.newSession(t) // of an empty directory: what isolates nothing would put files on the host
 	gone := make(chan error, 1)
 	go func() { _, err := first.say(context.Background(), id, "work"); gone <- err }()
 	patience.Until(t, time.Minute, "the run is under way", func() bool { return state(id) == "running" })
