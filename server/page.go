@@ -8,17 +8,14 @@ import (
 
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/sandbox"
-	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/route"
 )
 
 // This file is what people see of the server in a browser. At /s/{id} is one
 // sandbox: its revisions, what each changed, the ways back with a preview of what
-// they touch, its services, and its app in a frame of another origin. At / are
-// the sandboxes and runs that the caller's login or key may see.
+// they touch, its services, and its app in a frame of another origin.
 //
-// The list at / is made by the server and has no script; without a login it leads
-// to one. The page of a sandbox is static: nothing of a sandbox is in it, so it needs no login.
+// The page of a sandbox is static: nothing of a sandbox is in it, so it needs no login.
 // What it shows it asks of the API, with the browser's session. Its policy
 // allows no script, style or connection but this server's own; text goes in as
 // text. What is shown in the frame cannot reach it: it has another origin.
@@ -28,38 +25,22 @@ import (
 //go:embed web/page
 var pageFiles embed.FS
 
-// pageConfig of the page.
-type pageConfig struct {
-	// Frames are the origins of previews, as a content security policy names
-	// them; nil = there are none.
-	Frames []string
-	// Gate knows who asks for the list at /; nil = there is no list.
-	Gate *auth.Authenticator
-	// Logins: a browser can log in at /login.
-	Logins    bool
-	Sandboxes Sandboxes
-	Runs      pageRuns // nil = the server runs no agents
-}
-
 var pageAssets = map[string]string{
 	"page.js":  "text/javascript; charset=utf-8",
 	"show.js":  "text/javascript; charset=utf-8",
 	"page.css": "text/css; charset=utf-8",
-	"home.css": "text/css; charset=utf-8",
 	"icon.svg": "image/svg+xml",
 }
 
-// registerPages adds the page to the table.
-func registerPages(t *route.Table, c pageConfig) {
-	if len(c.Frames) == 0 {
-		c.Frames = []string{"'none'"}
+// registerPages adds the page to the table. frames are the origins of previews, as a content
+// security policy names them; nil = there are none.
+func registerPages(t *route.Table, frames []string) {
+	if len(frames) == 0 {
+		frames = []string{"'none'"}
 	}
 	policy := "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; frame-src " +
-		strings.Join(c.Frames, " ")
+		strings.Join(frames, " ")
 	none := map[string]bool{}
-	if c.Gate != nil {
-		t.Plain("/{$}", route.Public, none, homePage{c, t}.serve)
-	}
 	t.Plain("/s/{id}", route.Public, none, func(w http.ResponseWriter, r *http.Request) {
 		// A name may stand for the id; whether there is one, its caller learns.
 		if err := sandbox.CheckIDOrName(r.PathValue("id")); err != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 func register(t *route.Table) {
-	registerPages(t, pageConfig{Frames: []string{"http://*.preview.localhost:*"}})
+	registerPages(t, []string{"http://*.preview.localhost:*"})
 }
 
 func TestPageIsServedToAnybodyUnderAStrictPolicy(t *testing.T) {

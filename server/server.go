@@ -46,6 +46,7 @@ import (
 	"github.com/skete-dev/skete/server/stream"
 	"github.com/skete-dev/skete/server/workflow"
 	"github.com/skete-dev/skete/template"
+	"github.com/skete-dev/skete/web"
 )
 
 // Sandboxes is what the server needs of *manager.Manager.
@@ -277,9 +278,9 @@ func New(c Config) (*Server, error) {
 	s.registerKeys(s.table)
 	login.Register(s.table, login.PagesConfig{Store: c.Logins, Gate: s.gate, Issuer: c.Issuer})
 	registerPreviews(s.table, previewsConfig{Previews: c.Previews, Sandboxes: s.sandboxes, Gate: s.gate})
-	registerPages(s.table, pageConfig{
-		Frames: previewFrames(c.Previews), Gate: s.gate, Logins: c.Logins != nil, Sandboxes: s.sandboxes, Runs: c.Runs,
-	})
+	frames := previewFrames(c.Previews)
+	registerPages(s.table, frames)
+	registerUI(s.table, uiConfig{Page: web.Page{Version: c.Version, Frames: frames}, Gate: s.gate, Logins: c.Logins != nil})
 	s.registerUpkeep(s.table)
 	s.registerHouse(s.table)
 	s.registerBridge(c)

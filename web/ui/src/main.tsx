@@ -1,0 +1,14 @@
+import "./styles.css";
+import { QueryClientProvider } from "@tanstack/react-query";
+import { StrictMode } from "react";
+import { createRoot } from "react-dom/client";
+import { client } from "./api/queries";
+import { App } from "./app";
+
+createRoot(document.getElementById("root")!).render(
+	<StrictMode>
+		<QueryClientProvider client={client}>
+			<App />
+		</QueryClientProvider>
+	</StrictMode>,
+);

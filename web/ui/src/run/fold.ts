@@ -1,0 +1,487 @@
+// The fold of a run's events: what the screen shows is a function of the log, and of live news
+// on their way into it. One ThreadFold a thread: the run's own, and one for each sub-agent.
+//
+// Items are replaced and not changed, so that a row whose item is the same need not be drawn
+// again; the list itself grows in place.
+
+import type { Live, RunEvent } from "../api/types";
+import type { Block, EventData, TodoData, UsageData } from "./events";
+
+interface Base {
+	/** key is the same for the item's life. */
+	key: string;
+	/** seq is of the event that began it. */
+	seq: number;
+	at: string;
+	/** step counts answers of the model from 1; 0 = before the first. */
+	step: number;
+	/** rewound: no longer part of the conversation. */
+	rewound?: boolean;
+}
+
+export interface InputItem extends Base {
+	kind: "input";
+	from: string;
+	name: string;
+	text: string;
+	media: { type: string; hash: string }[];
+	/** blob holds the whole, of which text is the beginning. */
+	blob?: string;
+}
+
+export interface TextItem extends Base {
+	kind: "text";
+	text: string;
+	streaming: boolean;
+}
+
+export interface ReasoningItem extends Base {
+	kind: "reasoning";
+	text: string;
+	streaming: boolean;
+	tookMS: number;
+}
+
+export type CallState = "streaming" | "pending" | "waiting" | "running" | "done" | "failed" | "rejected" | "answered";
+
+export interface AskFold {
+	ask: string;
+	reason: string;
+	allowed: string[];
+	expires: string;
+	args: unknown;
+	seq: number;
+	at: string;
+	writes: string[];
+	decided?: { decision: string; by: string; text: string; args: unknown; at: string; seq: number };
+}
+
+export interface CallItem extends Base {
+	kind: "call";
+	call: string;
+	tool: string;
+	/** args are those that run: the model's, a hook's or a person's. */
+	args: unknown;
+	/** argsText grows while the model writes them. */
+	argsText: string;
+	state: CallState;
+	startedAt: string;
+	endedSeq: number;
+	tookMS: number;
+	exit?: number;
+	code: string;
+	/** output is what the model sees of it. */
+	output: string;
+	/** bytes of the whole output, when output is a part of it. */
+	bytes: number;
+	/** live is the end of what it wrote so far. */
+	live: string;
+	liveBytes: number;
+	asked?: AskFold;
+	todos?: TodoData[];
+	/** thread of the sub-agent that it started. */
+	thread?: string;
+	media: { type: string; hash: string }[];
+}
+
+export interface NoteItem extends Base {
+	kind: "note";
+	note: "compacted" | "rewound" | "bound" | "lost" | "cancel" | "budget" | "policy" | "check" | "resumed" | "unknown" | "started";
+	text: string;
+	detail: string;
+	failed?: boolean;
+}
+
+export interface FailureItem extends Base {
+	kind: "failure";
+	trouble: string;
+	text: string;
+	attempt: number;
+	waitMS: number;
+}
+
+export interface EndItem extends Base {
+	kind: "end";
+	state: string;
+	reason: string;
+	text: string;
+}
+
+export type Item = InputItem | TextItem | ReasoningItem | CallItem | NoteItem | FailureItem | EndItem;
+
+const liveBytesMax = 64 << 10;
+const taskTool = "task";
+
+/** textOf joins what blocks say. */
+export function textOf(blocks: Block[] | null | undefined): string {
+	return (blocks ?? [])
+		.filter((b) => b.kind === "text" && b.text)
+		.map((b) => b.text)
+		.join("\n");
+}
+
+function mediaOf(blocks: Block[] | null | undefined) {
+	return (blocks ?? []).filter((b) => b.media).map((b) => ({ type: b.media!.type, hash: b.media!.hash ?? "" }));
+}
+
+const ms = (ns: number | undefined) => Math.round((ns ?? 0) / 1e6);
+
+/** ThreadFold is the fold of one thread. */
+export class ThreadFold {
+	readonly items: Item[] = [];
+	/** seq of the last event. */
+	seq = 0;
+	step = 0;
+	state = "pending";
+	reason = "";
+	agent = "";
+	title = "";
+	model = "";
+	machine = "";
+	todos: TodoData[] = [];
+	usage: UsageData = { input: 0, output: 0 };
+	costUSD = 0;
+	lastAt = "";
+	startedAt = "";
+	endedAt = "";
+	cancelling = false;
+	private at = new Map<string, number>(); // of items by their keys
+	private live: { text: string; reasoning: string } = { text: "", reasoning: "" };
+	private liveKeys: string[] = [];
+
+	constructor(readonly id: string) {}
+
+	item(key: string): Item | undefined {
+		const i = this.at.get(key);
+		return i === undefined ? undefined : this.items[i];
+	}
+
+	callItem(call: string): CallItem | undefined {
+		return this.item(`c:${call}`) as CallItem | undefined;
+	}
+
+	/** waiting are the calls that a person has to decide. */
+	waiting(): CallItem[] {
+		return this.items.filter((i): i is CallItem => i.kind === "call" && !!i.asked && !i.asked.decided && !i.rewound && !this.over());
+	}
+
+	over(): boolean {
+		return ["succeeded", "failed", "cancelled", "timed_out"].includes(this.state);
+	}
+
+	/** apply takes the next event; false: it was known already. */
+	apply(e: RunEvent): boolean {
+		if (e.seq <= this.seq) return false;
+		this.seq = e.seq;
+		this.lastAt = e.at;
+		const handler = handlers[e.kind as keyof EventData] as ((t: ThreadFold, e: RunEvent, d: unknown) => void) | undefined;
+		if (handler) handler(this, e, e.data);
+		else if (!quietKinds.has(e.kind)) this.note(e, "unknown", e.kind, "");
+		return true;
+	}
+
+	base(e: RunEvent, key: string): Base {
+		return { key, seq: e.seq, at: e.at, step: this.step };
+	}
+
+	push(item: Item): void {
+		this.at.set(item.key, this.items.length);
+		this.items.push(item);
+	}
+
+	put(item: Item): void {
+		const i = this.at.get(item.key);
+		if (i === undefined) this.push(item);
+		else this.items[i] = item;
+	}
+
+	change(call: string, with_: Partial<CallItem>): void {
+		const item = this.callItem(call);
+		if (item) this.put({ ...item, ...with_ });
+	}
+
+	note(e: RunEvent, note: NoteItem["note"], text: string, detail: string, failed = false): void {
+		this.push({ ...this.base(e, `e:${e.seq}`), kind: "note", note, text, detail, failed });
+	}
+
+	spend(usage: UsageData | undefined, cost: number | undefined): void {
+		const u = this.usage;
+		this.usage = {
+			input: u.input + (usage?.input ?? 0),
+			output: u.output + (usage?.output ?? 0),
+			reasoning: (u.reasoning ?? 0) + (usage?.reasoning ?? 0),
+			cache_read: (u.cache_read ?? 0) + (usage?.cache_read ?? 0),
+			cache_write: (u.cache_write ?? 0) + (usage?.cache_write ?? 0),
+		};
+		this.costUSD += cost ?? 0;
+	}
+
+	/** settle ends what streams: the event that was told has it all. */
+	settle(): void {
+		this.live = { text: "", reasoning: "" };
+		if (!this.liveKeys.length) return;
+		const gone = new Set(this.liveKeys);
+		this.liveKeys = [];
+		const kept = this.items.filter((i) => !gone.has(i.key));
+		this.items.length = 0;
+		this.at.clear();
+		for (const i of kept) this.push(i);
+	}
+
+	/** rewind marks what is no longer part of the conversation. */
+	rewind(to: number): void {
+		this.items.forEach((i, n) => {
+			if (i.seq > to && !i.rewound) this.items[n] = { ...i, rewound: true };
+		});
+	}
+
+	/** news takes what is on its way into the log. */
+	news(l: Live, now: string): void {
+		if (l.kind === "reset") this.settle();
+		else if (l.kind === "output") this.output(l);
+		else if (l.kind === "tool_call") this.streamCall(l, now, l.name ?? "", "");
+		else if (l.kind === "tool_args") this.streamCall(l, now, "", l.text ?? "");
+		else this.stream(l.kind, l.text ?? "", now);
+	}
+
+	private stream(kind: "text" | "reasoning", more: string, now: string): void {
+		this.live[kind] += more;
+		const base = { key: `l:${kind}`, seq: this.seq + 1, at: now, step: this.step + 1, streaming: true, text: this.live[kind] };
+		this.putLive(kind === "text" ? { ...base, kind } : { ...base, kind, tookMS: 0 });
+	}
+
+	private streamCall(l: Live, now: string, name: string, more: string): void {
+		const key = `l:call:${l.index ?? 0}`;
+		const old = this.item(key) as CallItem | undefined;
+		const argsText = ((old?.argsText ?? "") + more).slice(-liveBytesMax);
+		this.putLive({ ...newCall(key, "", old?.tool || name), seq: this.seq + 1, at: now, step: this.step + 1, state: "streaming", argsText });
+	}
+
+	private putLive(item: Item): void {
+		if (!this.at.has(item.key)) this.liveKeys.push(item.key);
+		this.put(item);
+	}
+
+	private output(l: Live): void {
+		const item = l.call ? this.callItem(l.call) : undefined;
+		if (!item || item.endedSeq) return;
+		const text = l.text ?? "";
+		this.put({ ...item, live: (item.live + text).slice(-liveBytesMax), liveBytes: item.liveBytes + text.length });
+	}
+}
+
+function newCall(key: string, call: string, tool: string): CallItem {
+	return {
+		kind: "call",
+		key,
+		seq: 0,
+		at: "",
+		step: 0,
+		call,
+		tool,
+		args: undefined,
+		argsText: "",
+		state: "pending",
+		startedAt: "",
+		endedSeq: 0,
+		tookMS: 0,
+		code: "",
+		output: "",
+		bytes: 0,
+		live: "",
+		liveBytes: 0,
+		media: [],
+	};
+}
+
+/** quietKinds are events that are nothing to look at. */
+const quietKinds = new Set([
+	"context",
+	"context.cleared",
+	"check.started",
+	"compact.asked",
+	"thread.opened",
+	"tool.started",
+	"approval.decided",
+]);
+
+type Handlers = { [K in keyof EventData]?: (t: ThreadFold, e: RunEvent, d: EventData[K]) => void };
+
+const handlers: Handlers = {
+	"thread.opened": (t, _e, d) => {
+		t.agent = d.name;
+		t.title = d.title ?? t.title;
+	},
+	"run.started": (t, e, d) => {
+		t.state = "running";
+		t.reason = "";
+		t.startedAt = e.at;
+		t.endedAt = "";
+		t.cancelling = false;
+		t.model = d.model ?? t.model;
+	},
+	"run.ended": (t, e, d) => {
+		t.settle();
+		t.state = d.state;
+		t.reason = d.reason ?? "";
+		t.endedAt = e.at;
+		t.push({ ...t.base(e, `e:${e.seq}`), kind: "end", state: d.state, reason: d.reason ?? "", text: d.text ?? "" });
+	},
+	input: (t, e, d) => {
+		t.push({
+			...t.base(e, `e:${e.seq}`),
+			kind: "input",
+			from: d.from,
+			name: d.name ?? "",
+			text: textOf(d.blocks),
+			media: mediaOf(d.blocks),
+			blob: d.shown_blob,
+		});
+	},
+	"model.completed": (t, e, d) => completed(t, e, d),
+	"model.failed": (t, e, d) => {
+		t.settle();
+		t.push({
+			...t.base(e, `e:${e.seq}`),
+			kind: "failure",
+			trouble: d.trouble,
+			text: d.text ?? "",
+			attempt: d.attempt,
+			waitMS: ms(d.wait_ns),
+		});
+	},
+	"tool.started": (t, e, d) => {
+		const item = t.callItem(d.call);
+		t.change(d.call, {
+			state: "running",
+			startedAt: e.at,
+			args: d.args ?? item?.args,
+			thread: d.tool === taskTool ? `${t.id}/${d.call}` : undefined,
+		});
+	},
+	"tool.completed": (t, e, d) => toolCompleted(t, e, d),
+	"approval.asked": (t, e, d) => {
+		const item = t.callItem(d.call);
+		if (!item) return;
+		const asked: AskFold = {
+			ask: d.ask ?? "",
+			reason: d.reason ?? "",
+			allowed: d.allowed ?? [],
+			expires: d.expires ?? "",
+			args: d.args ?? item.args,
+			seq: e.seq,
+			at: e.at,
+			writes: d.writes ?? [],
+		};
+		t.put({ ...item, state: "waiting", asked });
+		t.state = "interrupted";
+	},
+	"approval.decided": (t, e, d) => {
+		const item = t.callItem(d.call);
+		if (!item?.asked || item.asked.decided) return;
+		const decided = { decision: d.decision, by: d.by, text: d.text ?? "", args: d.args, at: e.at, seq: e.seq };
+		const state: CallState = d.decision === "reject" ? "rejected" : d.decision === "respond" ? "answered" : "pending";
+		t.put({ ...item, state, args: d.args ?? item.args, asked: { ...item.asked, decided } });
+		if (!t.waiting().length && t.state === "interrupted") t.state = "running";
+	},
+	"context.compacted": (t, e, d) => {
+		t.spend(d.usage, d.cost_usd);
+		t.note(e, "compacted", "The conversation so far was replaced by a summary", d.summary ?? "");
+	},
+	"check.ended": (t, e, d) => {
+		t.spend(d.usage, d.cost_usd);
+		t.note(e, "check", d.passed ? "The run's check passed" : "The run's check did not pass", d.text ?? "", !d.passed);
+	},
+	"thread.rewound": (t, e, d) => {
+		t.settle();
+		t.rewind(d.to);
+		t.note(e, "rewound", `The conversation was taken back to event ${d.to}${d.by ? ` by ${d.by}` : ""}`, "");
+	},
+	"cancel.asked": (t, e, d) => {
+		t.cancelling = true;
+		t.note(e, "cancel", `${d.by || "A person"} asked the run to end`, d.reason ?? "");
+	},
+	"budget.changed": (t, e, d) => t.note(e, "budget", `The budget was changed${d.by ? ` by ${d.by}` : ""}`, JSON.stringify(d.budget)),
+	"policy.changed": (t, e, d) =>
+		t.note(e, "policy", `${d.by || "A person"} allowed the same from now on`, JSON.stringify(d.rules, null, 1)),
+	"machine.bound": (t, e, d) => {
+		const lost = d.why === "lost";
+		t.machine = d.machine;
+		t.note(e, lost ? "lost" : "bound", lost ? `The machine was lost; it goes on in ${d.machine}` : `Works in ${d.machine}`, "", lost);
+	},
+	"thread.claimed": (t, e, d) => {
+		if (d.term > 1 && !t.over()) t.note(e, "resumed", "A server took the run up again", "");
+	},
+};
+
+function completed(t: ThreadFold, e: RunEvent, d: EventData["model.completed"]): void {
+	t.settle();
+	t.step++;
+	t.model = d.model || t.model;
+	t.spend(d.usage, d.cost_usd);
+	if (!t.over()) t.state = "running";
+	(d.message.blocks ?? []).forEach((b, n) => {
+		const base = t.base(e, `e:${e.seq}.${n}`);
+		if (b.kind === "text" && b.text) t.push({ ...base, kind: "text", text: b.text, streaming: false });
+		else if (b.kind === "reasoning" && b.text)
+			t.push({ ...base, kind: "reasoning", text: b.text, streaming: false, tookMS: ms(d.took_ns) });
+		else if (b.call) t.put({ ...newCall(`c:${b.call.id}`, b.call.id, b.call.name), seq: e.seq, at: e.at, step: t.step, args: b.call.args });
+	});
+}
+
+function toolCompleted(t: ThreadFold, e: RunEvent, d: EventData["tool.completed"]): void {
+	const item = t.callItem(d.call);
+	if (!item) return;
+	t.spend(d.usage, d.cost_usd);
+	if (d.todos) t.todos = d.todos;
+	const settled = item.state === "rejected" || item.state === "answered";
+	t.put({
+		...item,
+		state: settled ? item.state : d.failed ? "failed" : "done",
+		endedSeq: e.seq,
+		tookMS: ms(d.took_ns),
+		exit: d.exit,
+		code: d.code ?? "",
+		output: textOf(d.blocks),
+		bytes: d.bytes ?? 0,
+		media: mediaOf(d.blocks),
+		live: "",
+		todos: d.todos,
+	});
+}
+
+/** RunFold is the fold of a run with the sub-agents beneath it. */
+export class RunFold {
+	readonly threads = new Map<string, ThreadFold>();
+
+	constructor(readonly root: string) {
+		this.thread(root);
+	}
+
+	thread(id: string): ThreadFold {
+		let t = this.threads.get(id);
+		if (!t) {
+			t = new ThreadFold(id);
+			this.threads.set(id, t);
+		}
+		return t;
+	}
+
+	apply(thread: string, e: RunEvent): boolean {
+		return this.thread(thread || this.root).apply(e);
+	}
+
+	news(l: Live, now: string): void {
+		this.thread(l.thread || this.root).news(l, now);
+	}
+
+	/** children are the sub-agents that a thread started, in the order of their calls. */
+	children(of: string): ThreadFold[] {
+		return [...this.threads.values()].filter((t) => t.id.startsWith(`${of}/`) && !t.id.slice(of.length + 1).includes("/"));
+	}
+
+	/** waiting are all calls that a person has to decide, with their threads. */
+	waiting(): { thread: ThreadFold; item: CallItem }[] {
+		return [...this.threads.values()].flatMap((thread) => thread.waiting().map((item) => ({ thread, item })));
+	}
+}

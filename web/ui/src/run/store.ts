@@ -1,0 +1,181 @@
+// A run on the screen: its newest events, those before them as they are asked for, and what
+// comes. Components read the fold and a version of it that changes at most once a frame.
+
+import { useEffect, useState, useSyncExternalStore } from "react";
+import { get, Problem } from "../api/http";
+import type { FollowMessage, Run, RunEvent, RunEventPage } from "../api/types";
+import { socket } from "../live";
+import { RunFold } from "./fold";
+
+const firstPage = 500;
+const olderPage = 1000;
+
+export interface RunView {
+	run: Run;
+	fold: RunFold;
+	version: number;
+	/** before asks for older events; 0 = they are all here. */
+	before: number;
+	loadingOlder: boolean;
+	/** ended: the stream of the run has told its end. */
+	ended: boolean;
+	/** gap counts live news that were dropped. */
+	gap: number;
+	error: Problem | null;
+}
+
+export class RunStore {
+	private state: RunView | null = null; // changes in place
+	private view: RunView | null = null; // its copy of the last frame
+	private events: RunEvent[] = []; // of the run's own thread, in order
+	private subs = new Map<string, RunEvent[]>(); // of sub-agents
+	private listeners = new Set<() => void>();
+	private scheduled = false;
+	private leave: (() => void) | undefined;
+	private closed = false;
+	error: Problem | null = null;
+
+	constructor(readonly id: string) {}
+
+	readonly watch = (on: () => void): (() => void) => {
+		this.listeners.add(on);
+		return () => this.listeners.delete(on);
+	};
+
+	readonly snapshot = (): RunView | null => this.view;
+
+	async open(): Promise<void> {
+		try {
+			const run = await get<Run>(`/v1/runs/${this.id}`);
+			const page = await get<RunEventPage>(`/v1/runs/${this.id}/events?last=${firstPage}`);
+			if (this.closed) return;
+			this.events = page.items ?? [];
+			this.state = {
+				run,
+				fold: this.refold(run.thread),
+				version: 1,
+				before: page.before ?? 0,
+				loadingOlder: false,
+				ended: false,
+				gap: 0,
+				error: null,
+			};
+			this.tell();
+			this.follow();
+		} catch (err) {
+			this.fail(err);
+		}
+	}
+
+	close(): void {
+		this.closed = true;
+		this.leave?.();
+	}
+
+	/** older loads a page of events from before the first that is here. */
+	async older(): Promise<void> {
+		const v = this.state;
+		if (!v?.before || v.loadingOlder) return;
+		v.loadingOlder = true;
+		this.tell();
+		try {
+			const page = await get<RunEventPage>(`/v1/runs/${this.id}/events?last=${olderPage}&before=${v.before}`);
+			this.events = (page.items ?? []).concat(this.events);
+			v.before = page.before ?? 0;
+			v.fold = this.refold(v.run.thread);
+		} catch (err) {
+			if (!(err instanceof Problem)) throw err;
+			v.error = err;
+		}
+		v.loadingOlder = false;
+		this.tell();
+	}
+
+	/** past is the fold as it was at an event of the run's own thread; nothing is asked of the server. */
+	past(at: number): RunFold {
+		const fold = new RunFold(this.state?.run.thread ?? "");
+		let until = "";
+		for (const e of this.events) {
+			if (e.seq > at) break;
+			fold.apply("", e);
+			until = e.at;
+		}
+		for (const [thread, list] of this.subs) for (const e of list) if (e.at <= until) fold.apply(thread, e);
+		return fold;
+	}
+
+	private refold(root: string): RunFold {
+		const fold = new RunFold(root);
+		for (const e of this.events) fold.apply("", e);
+		for (const [thread, list] of this.subs) for (const e of list) fold.apply(thread, e);
+		return fold;
+	}
+
+	private follow(): void {
+		const v = this.state!;
+		this.leave = socket.subscribe({
+			name: `tree:${this.id}`,
+			live: true,
+			from: () => v.fold.thread(v.run.thread).seq + 1,
+			threads: () => Object.fromEntries([...v.fold.threads].filter(([id]) => id !== v.run.thread).map(([id, t]) => [id, t.seq + 1])),
+			on: (m) => this.take(m),
+		});
+	}
+
+	private take(m: FollowMessage): void {
+		const v = this.state!;
+		if (m.event) this.note(m.thread ?? "", m.event);
+		else if (m.live) v.fold.news(m.live, new Date().toISOString());
+		else if (m.gap) v.gap += m.gap.lost;
+		else if (m.end) v.ended = true;
+		else if (m.problem) v.error = new Problem(m.problem.status ?? 0, m.problem.title ?? "", m.problem.detail ?? "", "", "");
+		this.tell();
+	}
+
+	private note(thread: string, e: RunEvent): void {
+		const v = this.state!;
+		if (!v.fold.apply(thread, e)) return;
+		v.ended = false;
+		if (!thread || thread === v.run.thread) this.events.push(e);
+		else {
+			const list = this.subs.get(thread) ?? [];
+			list.push(e);
+			this.subs.set(thread, list);
+		}
+	}
+
+	private fail(err: unknown): void {
+		if (!(err instanceof Problem)) throw err;
+		this.error = err;
+		this.tell();
+	}
+
+	/** tell draws at most once a frame; a tab that is not seen has no frames, and draws once a second. */
+	private tell(): void {
+		if (this.scheduled) return;
+		this.scheduled = true;
+		const draw = () => {
+			this.scheduled = false;
+			if (this.state) {
+				this.state.version++;
+				this.view = { ...this.state };
+			}
+			for (const on of this.listeners) on();
+		};
+		if (document.hidden) setTimeout(draw, 1000);
+		else requestAnimationFrame(draw);
+	}
+}
+
+/** useRun opens a run; null = it is not there yet. */
+export function useRun(id: string): { store: RunStore; view: RunView | null; error: Problem | null } {
+	const [store, setStore] = useState(() => new RunStore(id));
+	useEffect(() => {
+		const s = new RunStore(id);
+		setStore(s);
+		void s.open();
+		return () => s.close();
+	}, [id]);
+	const view = useSyncExternalStore(store.watch, store.snapshot);
+	return { store, view, error: store.error };
+}

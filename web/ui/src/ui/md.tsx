@@ -1,0 +1,101 @@
+// The one module that sets HTML: Markdown of models, cleaned. No images, no raw HTML; links
+// lead to http, https and mail alone, and show where.
+
+import DOMPurify, { type Config } from "dompurify";
+import { Marked } from "marked";
+import { memo, useMemo } from "react";
+import { visible } from "./text";
+
+const escaped = (s: string) => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
+
+const marked = new Marked({
+	gfm: true,
+	breaks: false,
+	renderer: {
+		html: ({ text }) => escaped(text),
+		image: ({ href, text }) => escaped(`[image: ${text || "no text"}, ${hostOf(href)}]`),
+		link({ href, tokens }) {
+			const inner = this.parser.parseInline(tokens);
+			const to = safeLink(href);
+			return to ? `<a href="${escaped(to)}" title="${escaped(visible(to))}">${inner}</a>` : inner;
+		},
+	},
+});
+
+function hostOf(href: string): string {
+	try {
+		return new URL(href).host || href;
+	} catch {
+		return href;
+	}
+}
+
+/** safeLink returns the whole address of a link that may be followed, or "". */
+export function safeLink(href: string): string {
+	try {
+		const url = new URL(href);
+		return ["http:", "https:", "mailto:"].includes(url.protocol) ? url.href : "";
+	} catch {
+		return "";
+	}
+}
+
+const config: Config = {
+	ALLOWED_TAGS: "a b blockquote br code del em h1 h2 h3 h4 h5 h6 hr i li ol p pre strong sub sup table tbody td th thead tr ul".split(" "),
+	ALLOWED_ATTR: ["href", "title", "align", "start"],
+	ALLOW_DATA_ATTR: false,
+	ALLOW_ARIA_ATTR: false,
+	RETURN_TRUSTED_TYPE: true,
+};
+
+let hooked = false;
+
+function clean(html: string): string {
+	if (!hooked) {
+		hooked = true;
+		DOMPurify.addHook("afterSanitizeAttributes", (n) => {
+			if (n.tagName !== "A") return;
+			n.setAttribute("target", "_blank");
+			n.setAttribute("rel", "noopener noreferrer nofollow");
+		});
+	}
+	return DOMPurify.sanitize(html, config) as unknown as string;
+}
+
+const rawMax = 64 << 10;
+
+const Block = memo(function Block({ text }: { text: string }) {
+	const html = useMemo(() => clean(marked.parse(text, { async: false })), [text]);
+	// biome-ignore lint/security/noDangerouslySetInnerHtml: this is the one place, and it is cleaned.
+	return <div className="md" dangerouslySetInnerHTML={{ __html: html }} />;
+});
+
+/** blocks cuts Markdown where a block ends, so that one that is settled is not parsed again. */
+export function blocks(text: string): string[] {
+	const out: string[] = [];
+	let fence = "";
+	let part: string[] = [];
+	for (const line of text.split("\n")) {
+		const mark = /^ {0,3}(```+|~~~+)/.exec(line)?.[1];
+		if (mark && !fence) fence = mark;
+		else if (mark && fence && mark[0] === fence[0] && mark.length >= fence.length) fence = "";
+		if (line.trim() === "" && !fence && part.length && !/^(\s|[-*+] |\d+[.)] |>)/.test(part.at(-1) ?? "")) {
+			out.push(part.join("\n"));
+			part = [];
+		} else part.push(line);
+	}
+	if (part.join("").trim()) out.push(part.join("\n"));
+	return out;
+}
+
+/** Markdown shows what a model wrote. */
+export const Markdown = memo(function Markdown({ text }: { text: string }) {
+	if (text.length > rawMax) return <pre className="whitespace-pre-wrap break-words">{text}</pre>;
+	return (
+		<div className="md">
+			{blocks(text).map((b, i) => (
+				<Block key={i} text={b} />
+			))}
+		</div>
+	);
+});

@@ -1,0 +1,39 @@
+import { Problem } from "../api/http";
+import { Safe } from "./text";
+
+const who: Record<number, string> = {
+	0: "The server does not answer: is it running?",
+	403: "Your key lacks the right to do this.",
+	404: "It was deleted, or it is not yours.",
+	409: "Something changed meanwhile.",
+};
+
+/** ProblemBox shows all that is known of what went wrong. */
+export function ProblemBox({ of, again }: { of: unknown; again?: () => void }) {
+	const p =
+		of instanceof Problem ? of : new Problem(0, "Something went wrong in this page", of instanceof Error ? of.message : String(of), "", "");
+	return (
+		<div role="alert" className="flex flex-col gap-1 rounded-md border border-bad bg-bad-ground p-3 break-words">
+			<strong className="text-bad">
+				<Safe>{p.title}</Safe>
+			</strong>
+			{p.detail && (
+				<span>
+					<Safe>{p.detail}</Safe>
+				</span>
+			)}
+			{p.hint && (
+				<span>
+					Hint: <Safe>{p.hint}</Safe>
+				</span>
+			)}
+			{who[p.status] && <span className="text-quiet">{who[p.status]}</span>}
+			{p.request && <code className="text-quiet select-all">request {p.request}</code>}
+			{again && (
+				<button type="button" className="button self-start" onClick={again}>
+					Try again
+				</button>
+			)}
+		</div>
+	);
+}
