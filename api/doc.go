@@ -100,6 +100,7 @@
 //	GET    /approvals                             ApprovalList: all that wait
 //	GET    /runs/{id}/events                      SSE of RunStreamItem; ?from= &follow= &live=; resumes by Last-Event-ID. With Accept: application/json RunEventPage; ?last= &before=
 //	GET    /runs/{id}/transcript                  Transcript; ?last= &before=
+//	GET    /runs/{id}/outline                     RunOutline; ?last= &before=
 //	GET    /runs/{id}/todos                       TodoList
 //	GET    /runs/{id}/calls/{call}                CallDetail
 //	GET    /runs/{id}/calls/{call}/output         octet-stream, Range; ?offset=
