@@ -214,13 +214,24 @@ func (r *Run) Compare(ctx context.Context, with string) (api.Comparison, error) 
 // Transcript tells the story of the last steps (0 = 100 of them) that stand
 // before a step (0 = the end).
 func (r *Run) Transcript(ctx context.Context, last, before int) (api.Transcript, error) {
+	return transport.Fetch[api.Transcript](ctx, r.c.t, transport.Get(r.path("/transcript"), steps(last, before)))
+}
+
+// steps asks for some steps of a run.
+func steps(last, before int) url.Values {
 	q := url.Values{}
 	for name, n := range map[string]int{"last": last, "before": before} {
 		if n > 0 {
 			q.Set(name, strconv.Itoa(n))
 		}
 	}
-	return transport.Fetch[api.Transcript](ctx, r.c.t, transport.Get(r.path("/transcript"), q))
+	return q
+}
+
+// Outline says where things are in the run: one small record a step, of the last steps (0
+// = 20,000 of them) that stand before a step (0 = the end).
+func (r *Run) Outline(ctx context.Context, last, before int) (api.RunOutline, error) {
+	return transport.Fetch[api.RunOutline](ctx, r.c.t, transport.Get(r.path("/outline"), steps(last, before)))
 }
 
 // Todos returns the agent's plan.

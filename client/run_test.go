@@ -217,6 +217,9 @@ func TestRun_steered(t *testing.T) {
 	if err != nil || o.Total != 2 || len(o.Steps) != 1 {
 		t.Errorf("%+v, %v", o, err)
 	}
+	if o, err := r.Outline(ctx, 1, 2); err != nil || o.Total != 2 || len(o.Steps) != 1 || o.Steps[0].Step != 1 || o.State != "succeeded" {
+		t.Errorf("%+v, %v", o, err)
+	}
 	if d, err := r.Call(ctx, "c1"); err != nil || d.Status != "done" || d.Approval.Decision != "approve" {
 		t.Errorf("%+v, %v", d, err)
 	}
