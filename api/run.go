@@ -323,14 +323,14 @@ type FollowRequest struct {
 	// Subscribe names a topic: "run:<run id>", "tree:<run id>" for the run and the
 	// sub-agents beneath it, or "events" for what happens to the tenant's sandboxes,
 	// workspaces, networks and runs.
-	Subscribe string `json:"subscribe,omitempty"`
+	Subscribe string `json:"subscribe,omitempty" doc:"a topic: run:RUN, tree:RUN with the sub-agents beneath it, or events"`
 	// From is the first event that is wanted; 0 = the run's first, of events from
 	// now on.
-	From uint64 `json:"from,omitempty"`
+	From uint64 `json:"from,omitempty" doc:"the first event that is wanted; missing: the run's first, of events from now on"`
 	// Threads are the same for sub-agents' threads, by their ids; not with events.
-	Threads map[string]uint64 `json:"threads,omitempty"`
+	Threads map[string]uint64 `json:"threads,omitempty" doc:"the same for threads of sub-agents, by their ids; not with events"`
 	// Live: live news too; events have none.
-	Live        bool   `json:"live,omitempty"`
+	Live        bool   `json:"live,omitempty" doc:"live news too; events have none"`
 	Unsubscribe string `json:"unsubscribe,omitempty"`
 	Ping        int64  `json:"ping,omitempty"`
 }
@@ -345,17 +345,17 @@ type FollowRequest struct {
 // From the last Seq + 1; a Seq that is missing is 0. Domain with resync says that
 // events before Seq + 1 are gone: what the client knows, it has to list again.
 type FollowMessage struct {
-	Topic string `json:"topic,omitempty"`
+	Topic string `json:"topic,omitempty" doc:"missing: of the whole connection"`
 	// Thread of the event or the live news, when it is a sub-agent's.
-	Thread string     `json:"thread,omitempty"`
-	Seq    uint64     `json:"seq,omitempty"`
+	Thread string     `json:"thread,omitempty" doc:"of the event or the live news, when it is a sub-agent's"`
+	Seq    uint64     `json:"seq,omitempty" doc:"of the event; alone, with the topic events, all up to it was told or is not wanted: go on from the next"`
 	Event  *RunEvent  `json:"event,omitempty"`
-	Domain *Event     `json:"domain,omitempty"` // of the topic events
+	Domain *Event     `json:"domain,omitempty" doc:"of the topic events"`
 	Live   *Live      `json:"live,omitempty"`
 	Gap    *LiveGap   `json:"gap,omitempty"`
-	End    *StreamEnd `json:"end,omitempty"` // the topic is over
+	End    *StreamEnd `json:"end,omitempty" doc:"the topic is over"`
 	// Problem ends its topic.
-	Problem   *Problem   `json:"problem,omitempty"`
+	Problem   *Problem   `json:"problem,omitempty" doc:"the topic is over, without one the connection"`
 	Heartbeat *time.Time `json:"heartbeat,omitempty"`
 	Pong      int64      `json:"pong,omitempty"`
 }

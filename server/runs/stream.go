@@ -36,7 +36,7 @@ func (s *service) registerStreams(t *route.Table) {
 	route.Raw(t, route.Operation{
 		Method: http.MethodGet, Path: "/v1/follow", Scope: key.RunsRead, ID: "follow", Tag: tag,
 		Summary: "Follow any number of runs, and what happens to sandboxes, workspaces, networks and runs, over one WebSocket",
-		Sends:   route.Socket("Text messages: FollowRequest from the client, FollowMessage from the server; see package api"),
+		Sends:   route.Messages[api.FollowRequest, api.FollowMessage]("Text messages: FollowRequest from the client, FollowMessage from the server; see package api"),
 	}, s.follow)
 }
 
