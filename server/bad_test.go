@@ -227,6 +227,8 @@ func TestBadRequests(t *testing.T) {
 		{"compare with nothing", "GET", noRun + "/compare", nil, nil, 400, "with"},
 		{"decide nothing", "POST", noRun + "/decisions", `{"decisions":[]}`, nil, 400, "decisions"},
 		{"transcript of too much", "GET", noRun + "/transcript?last=1001", nil, nil, 400, "last"},
+		{"outline of too much", "GET", noRun + "/outline?last=20001", nil, nil, 400, "last"},
+		{"outline before nothing", "GET", noRun + "/outline?before=-1", nil, nil, 400, "before"},
 		{"call of a run that is not there", "GET", noRun + "/calls/c1", nil, nil, 404, ""},
 		{"output from before its beginning", "GET", noRun + "/calls/c1/output?offset=-1", nil, nil, 400, "offset"},
 		{"events from a word", "GET", noRun + "/events?from=x", nil, nil, 400, "from"},
