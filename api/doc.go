@@ -105,6 +105,7 @@
 //	GET    /runs/{id}/calls/{call}                CallDetail
 //	GET    /runs/{id}/calls/{call}/output         octet-stream, Range; ?offset=
 //	GET    /blobs/{hash}                          octet-stream, Range: content that an event names by hash
+//	GET    /usage                                 UsageReport; ?by= &from= &to=
 //	GET    /follow                                WebSocket of FollowRequest and FollowMessage (text)
 //	POST   /schedules                             CreateSchedule -> Schedule; header Idempotency-Key
 //	GET    /schedules                             SchedulePage; ?page_size= &page_token=

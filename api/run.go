@@ -59,6 +59,30 @@ type Usage struct {
 // Total is all tokens, in and out.
 func (u Usage) Total() int { return u.Input + u.Output + u.CacheRead + u.CacheWrite }
 
+// UsageReport says what runs used of models, with their sub-agents that are over. A run
+// counts for the time at which it began, and for the agent and the model that are its
+// own: what sub-agents with another model used counts there too. What programs in sandboxes
+// use of models by themselves is not in it.
+type UsageReport struct {
+	By      string     `json:"by" enum:"day,run,agent,model"`
+	From    time.Time  `json:"from"`
+	To      time.Time  `json:"to"`
+	Items   []UsageRow `json:"items" doc:"days that have runs in their order; else the most expensive first; at most 1000"`
+	LeftOut int        `json:"left_out,omitempty" doc:"rows that are not listed: the oldest, or the least expensive"`
+	Total   UsageRow   `json:"total" doc:"of all runs, also of rows that are not listed"`
+}
+
+// UsageRow is what some runs used.
+type UsageRow struct {
+	Key     string  `json:"key,omitempty" doc:"the day in UTC, as 2026-01-31; or the id of the run, or the name of the agent or the model"`
+	Title   string  `json:"title,omitempty" doc:"of the run"`
+	Runs    int     `json:"runs"`
+	Steps   int     `json:"steps" doc:"also of sub-agents"`
+	Usage   Usage   `json:"usage"`
+	Tokens  int     `json:"tokens" doc:"input, output and both of the cache"`
+	CostUSD float64 `json:"cost_usd"`
+}
+
 // Todo is an entry of an agent's plan.
 type Todo struct {
 	Content string `json:"content"`

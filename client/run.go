@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client/transport"
@@ -71,6 +72,18 @@ func (c *Client) Runs(ctx context.Context, f RunFilter) iter.Seq2[api.Run, error
 		p, err := transport.Fetch[api.RunPage](ctx, c.t, transport.Get("/v1/runs", q))
 		return p.Items, p.NextPageToken, err
 	})
+}
+
+// Usage says what runs used that began from a time on and before another one: by "day",
+// "run", "agent" or "model". A zero time is the default: the last 30 days.
+func (c *Client) Usage(ctx context.Context, by string, from, to time.Time) (api.UsageReport, error) {
+	q := url.Values{"by": {by}}
+	for name, t := range map[string]time.Time{"from": from, "to": to} {
+		if !t.IsZero() {
+			q.Set(name, t.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	return transport.Fetch[api.UsageReport](ctx, c.t, transport.Get("/v1/usage", q))
 }
 
 // Approvals lists all calls that wait for a person.

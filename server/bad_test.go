@@ -227,6 +227,8 @@ func TestBadRequests(t *testing.T) {
 		{"compare with nothing", "GET", noRun + "/compare", nil, nil, 400, "with"},
 		{"decide nothing", "POST", noRun + "/decisions", `{"decisions":[]}`, nil, 400, "decisions"},
 		{"transcript of too much", "GET", noRun + "/transcript?last=1001", nil, nil, 400, "last"},
+		{"usage by what is not known", "GET", "/v1/usage?by=week", nil, nil, 400, "by"},
+		{"usage of no time", "GET", "/v1/usage?from=2026-03-02T00:00:00Z&to=2026-03-02T00:00:00Z", nil, nil, 400, "not before"},
 		{"outline of too much", "GET", noRun + "/outline?last=20001", nil, nil, 400, "last"},
 		{"outline before nothing", "GET", noRun + "/outline?before=-1", nil, nil, 400, "before"},
 		{"call of a run that is not there", "GET", noRun + "/calls/c1", nil, nil, 404, ""},

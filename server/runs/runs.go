@@ -110,6 +110,7 @@ func Register(t *route.Table, c Config) {
 	s.registerDecisions(t)
 	s.registerStory(t)
 	s.registerStreams(t)
+	s.registerUsage(t)
 	s.registerAgents(t)
 	s.registerSchedules(t)
 }

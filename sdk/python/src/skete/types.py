@@ -2343,6 +2343,30 @@ class Usage(TypedDict):
     reasoning: NotRequired[int]
 
 
+UsageReport = TypedDict('UsageReport', {
+    'by': "Literal[\"day\", \"run\", \"agent\", \"model\"]",
+    'from': "str",
+    'items': "list[UsageRow]",
+    'left_out': "NotRequired[int]",
+    'to': "str",
+    'total': "UsageRow",
+})
+
+
+class UsageRow(TypedDict):
+    cost_usd: float
+    # the day in UTC, as 2026-01-31; or the id of the run, or the name of the agent or the model
+    key: NotRequired[str]
+    runs: int
+    # also of sub-agents
+    steps: int
+    # of the run
+    title: NotRequired[str]
+    # input, output and both of the cache
+    tokens: int
+    usage: Usage
+
+
 class Used(TypedDict):
     # of machines that run
     cpus: float
