@@ -2,10 +2,17 @@ package runs_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
 
 	agentruns "github.com/skete-dev/skete/agent/runs"
@@ -151,6 +158,60 @@ func TestSocket_eventsWithoutSupervisor(t *testing.T) {
 			return
 		}
 	}
+}
+
+// pipes is a listener without a network, so that its time is that of a bubble.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7733} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	here, there := net.Pipe()
+	p.conns <- there
+	return here, nil
+}
+
+// A page takes a connection for dead that says nothing for 12 seconds: while nothing
+// happens there is a heartbeat every 5.
+func TestSocket_heartbeatsOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		srv, err := runstest.OpenOn(ln, nil, happened(nil))
+		must(t, err)
+		ws, res, err := websocket.Dial(t.Context(), srv.URL+"/v1/follow", &websocket.DialOptions{
+			HTTPClient: &http.Client{Transport: &http.Transport{DialContext: ln.dial}}, HTTPHeader: http.Header{"Authorization": {"Bearer " + srv.Key}},
+		})
+		must(t, err)
+		if res.Body != nil {
+			defer res.Body.Close()
+		}
+		for range 5 {
+			begun := time.Now()
+			_, data, err := ws.Read(t.Context())
+			must(t, err)
+			var m api.FollowMessage
+			must(t, json.Unmarshal(data, &m))
+			if m.Heartbeat == nil || time.Since(begun) > 5*time.Second {
+				t.Errorf("%s after %s", data, time.Since(begun))
+			}
+		}
+		_ = ws.CloseNow()
+		must(t, srv.Close())
+	})
 }
 
 // withSubagents is a Fake that has records of sub-agents too.
