@@ -400,7 +400,8 @@ const OutlineEnded = "ended"
 // has events with the outlines that are made of them.
 //
 // Rules. A text is that of the text blocks, one behind the other; its beginning are the
-// first 80 code points, as they are, without an ellipsis. What is empty, 0 or false is missing, but for Steps, Total, LastSeq,
+// first 80 code points, as they are, without an ellipsis. Milliseconds are whole, and what is
+// beyond is cut off. What is empty, 0 or false is missing, but for Steps, Total, LastSeq,
 // FirstSeq, Usage and CostUSD of the outline, and Step, Seq, At, TookMS, Kind, Tokens
 // and CostUSD of a step.
 //
@@ -418,7 +419,8 @@ const OutlineEnded = "ended"
 //   - todos: of the last tool.completed that has some and did not fail; a
 //     thread.rewound leaves those of calls alone whose model.completed stays.
 //   - usage and cost_usd: sums of model.completed, tool.completed, context.compacted,
-//     check.ended, and spent of inputs. Rewound steps were paid too.
+//     check.ended, and spent of inputs, in their order. Usage is estimated if one of
+//     them is. Rewound steps were paid too.
 //   - agents: one for each tool.started of the tool task. running until its
 //     tool.completed: then failed or succeeded, with its steps and cost. One in the
 //     background (the arguments that ran have background) goes on then unless the call
@@ -454,7 +456,7 @@ type OutlineStep struct {
 	Step   int       `json:"step" doc:"from 1"`
 	Seq    uint64    `json:"seq" doc:"of model.completed"`
 	At     time.Time `json:"at" doc:"of model.completed"`
-	TookMS int64     `json:"took_ms" doc:"of the model's answer, whole milliseconds"`
+	TookMS int64     `json:"took_ms" doc:"of the model's answer, whole milliseconds, cut off"`
 	// Kind is the first of agent, edit, command, ask, tool, plan, read that one of all
 	// its calls is of. agent: task and task_…; edit: write_file, edit_file, apply_patch,
 	// delete, undo_changes; command: execute, run_command, process_…, service; ask:
@@ -481,7 +483,7 @@ type OutlineCall struct {
 	Tool       string `json:"tool"`
 	State      string `json:"state" enum:"pending,waiting,running,done,failed,rejected,answered"`
 	Title      string `json:"title,omitempty" doc:"the beginning of a summary of its arguments, for people; no rule tells how it is made"`
-	TookMS     int64  `json:"took_ms,omitempty" doc:"whole milliseconds"`
+	TookMS     int64  `json:"took_ms,omitempty" doc:"whole milliseconds, cut off"`
 	Exit       *int   `json:"exit,omitempty" doc:"of a command"`
 	StartedSeq uint64 `json:"started_seq,omitempty" doc:"of tool.started, the last one"`
 	EndedSeq   uint64 `json:"ended_seq,omitempty" doc:"of tool.completed"`
