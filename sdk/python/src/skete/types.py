@@ -942,7 +942,7 @@ class OutlineCall(TypedDict):
     state: Literal["pending", "waiting", "running", "done", "failed", "rejected", "answered"]
     # the beginning of a summary of its arguments, for people; no rule tells how it is made
     title: NotRequired[str]
-    # whole milliseconds
+    # whole milliseconds, cut off
     took_ms: NotRequired[int]
     tool: str
 
@@ -985,7 +985,7 @@ class OutlineStep(TypedDict):
     text: NotRequired[str]
     # input, output and both of the cache
     tokens: int
-    # of the model's answer, whole milliseconds
+    # of the model's answer, whole milliseconds, cut off
     took_ms: int
 
 
