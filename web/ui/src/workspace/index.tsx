@@ -2,6 +2,7 @@
 
 import { lazy, Suspense, useState } from "react";
 import { useParam } from "../ui/url";
+import { UndoHost } from "../undo/host";
 import type { PaneProps } from "./pane";
 
 const panes = {
@@ -38,6 +39,7 @@ export function Workspace({ sandbox, run, past }: Omit<PaneProps, "hidden">) {
 					</button>
 				))}
 			</div>
+			<UndoHost sandbox={sandbox} past={past} />
 			{names
 				.filter((n) => opened.has(n))
 				.map((n) => {

@@ -1,0 +1,139 @@
+// The history of a machine's files as the panes ask for it. A pane that is hidden asks for nothing.
+
+import { useQuery } from "@tanstack/react-query";
+import { useCallback, useEffect, useState } from "react";
+import { get, query } from "../api/http";
+import type { RunEventPage, Schemas } from "../api/types";
+import { useNumber } from "../ui/url";
+
+export type Revision = Schemas["Revision"];
+export type RevisionPage = Schemas["RevisionPage"];
+export type Diff = Schemas["Diff"];
+
+const pageSize = 100;
+
+/** freshMS is how often a pane that is seen looks for news that no event told of. */
+export const freshMS = 3000;
+
+export const historyOf = (sandbox: string) => `/v1/sandboxes/${encodeURIComponent(sandbox)}/history`;
+
+/** Known is what is known of the revisions, the newest first. */
+export interface Known {
+	revs: Revision[];
+	/** next asks for older ones; "" = these are all. */
+	next: string;
+	current: number;
+	undo: number;
+	redo: number;
+	unsaved?: Schemas["Unsaved"];
+	unseen: string;
+}
+
+/** merge puts a page of the newest revisions before what is known already. */
+export function merge(known: Known | null, page: RevisionPage): Known {
+	const items = page.items ?? [];
+	const where = { current: page.current, undo: page.undo, redo: page.redo, unsaved: page.unsaved, unseen: page.unseen ?? "" };
+	const oldest = items[items.length - 1]?.n ?? 0;
+	const newest = known?.revs[0]?.n ?? 0;
+	const older = (known?.revs ?? []).filter((r) => r.n < oldest);
+	const gap = newest < oldest - 1 && !!page.next_page_token; // those between are not known
+	if (gap || !older.length) return { ...where, revs: items, next: page.next_page_token ?? "" };
+	return { ...where, revs: items.concat(older), next: known?.next ?? "" };
+}
+
+/** useRevisions follows the history; older asks for a page of older revisions. */
+export function useRevisions(sandbox: string, hidden: boolean) {
+	const [known, setKnown] = useState<Known | null>(null);
+	const page = useQuery({
+		queryKey: ["history", sandbox, "list"],
+		queryFn: ({ signal }) => get<RevisionPage>(`${historyOf(sandbox)}${query({ page_size: pageSize })}`, signal),
+		enabled: !hidden,
+		refetchInterval: freshMS,
+	});
+	useEffect(() => {
+		if (page.data) setKnown((k) => merge(k, page.data));
+	}, [page.data]);
+	const token = known?.next ?? "";
+	const [problem, setProblem] = useState<unknown>(null);
+	const [asking, setAsking] = useState(false);
+	const older = useCallback(async () => {
+		if (!token || asking) return;
+		setAsking(true);
+		setProblem(null);
+		try {
+			const p = await get<RevisionPage>(`${historyOf(sandbox)}${query({ page_size: pageSize, page_token: token })}`);
+			setKnown((k) => (k && k.next === token ? { ...k, revs: k.revs.concat(p.items ?? []), next: p.next_page_token ?? "" } : k));
+		} catch (err) {
+			setProblem(err);
+		}
+		setAsking(false);
+	}, [sandbox, token, asking]);
+	return { known, older, asking, error: page.error ?? problem, again: () => void page.refetch() };
+}
+
+/** useRevision is a revision and the one before it. */
+export function useRevision(sandbox: string, n: number, hidden: boolean) {
+	return useQuery({
+		queryKey: ["history", sandbox, "revision", n],
+		queryFn: ({ signal }) => get<Schemas["RevisionChanges"]>(`${historyOf(sandbox)}/${n}`, signal),
+		enabled: !hidden && n > 0,
+	});
+}
+
+/** beforeOf is the revision before one; undefined = that is not known here. */
+export function beforeOf(known: Known, n: number): number | undefined {
+	const i = known.revs.findIndex((r) => r.n === n);
+	if (i < 0) return undefined;
+	const before = known.revs[i + 1];
+	return before ? before.n : known.next ? undefined : 0;
+}
+
+const pagesMax = 50;
+
+/** startOf is the revision that a run began with; 0 = the empty tree. */
+async function startOf(sandbox: string, run: string, signal: AbortSignal): Promise<number> {
+	let first = 0;
+	let token: string | undefined;
+	for (let i = 0; i < pagesMax; i++) {
+		const page = await get<RevisionPage>(`${historyOf(sandbox)}${query({ run, page_size: 1000, page_token: token })}`, signal);
+		first = page.items?.at(-1)?.n ?? first;
+		token = page.next_page_token;
+		if (!token) break;
+	}
+	if (!first) return 0;
+	return (await get<Schemas["RevisionChanges"]>(`${historyOf(sandbox)}/${first}`, signal)).from;
+}
+
+export function useStart(sandbox: string, run: string, wanted: boolean) {
+	return useQuery({
+		queryKey: ["start", sandbox, run],
+		queryFn: ({ signal }) => startOf(sandbox, run, signal),
+		enabled: wanted && !!run,
+	});
+}
+
+/** useDiff is what differs between two trees; to 0 = the files as they are now. */
+export function useDiff(sandbox: string, from: number | undefined, to: number | undefined, hidden: boolean) {
+	return useQuery({
+		queryKey: ["history", sandbox, "diff", from, to],
+		queryFn: ({ signal }) => get<Diff>(`${historyOf(sandbox)}/diff${query({ from, to, hunks: true })}`, signal),
+		enabled: !hidden && from !== undefined && to !== undefined,
+		staleTime: to === 0 ? 0 : Number.POSITIVE_INFINITY,
+		refetchInterval: to === 0 ? freshMS : false,
+	});
+}
+
+/** usePast is the newest revision at the moment that the screen looks at; 0 = none is known. */
+export function usePast(known: Known | null, run: string, past: boolean): number {
+	const [at] = useNumber("at");
+	const page = useQuery({
+		queryKey: ["moment", run, at],
+		queryFn: ({ signal }) => get<RunEventPage>(`/v1/runs/${encodeURIComponent(run)}/events${query({ last: 1, before: at + 1 })}`, signal),
+		enabled: past && !!run && at > 0,
+		staleTime: Number.POSITIVE_INFINITY,
+	});
+	const moment = page.data?.items?.[0]?.at;
+	if (!past || !moment || !known) return 0;
+	const ms = Date.parse(moment);
+	return known.revs.find((r) => Date.parse(r.time) <= ms)?.n ?? 0;
+}
