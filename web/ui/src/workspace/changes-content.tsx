@@ -8,7 +8,7 @@ import { visible } from "../ui/text";
 import { type Change, type Entry, encoded, inside, type PathRef } from "../undo/paths";
 import { historyOf } from "./changes-data";
 
-const pictureMax = 8 << 20;
+export const pictureMax = 8 << 20;
 const hashMax = 64 << 20;
 
 const types: Record<string, string> = {

@@ -206,7 +206,7 @@ function Range({ sandbox, run, known, chosen, refused, hidden }: RangeProps) {
 					sandbox={sandbox}
 					diff={diff.data}
 					trees={`${rootOf(diff.data.from)} ${n ? rootOf(n) : diff.dataUpdatedAt}`}
-					restore={n || diff.data.from}
+					restore={n && n !== known.current ? n : diff.data.from}
 					refused={refused}
 					hidden={hidden}
 				/>
