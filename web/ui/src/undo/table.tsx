@@ -122,7 +122,7 @@ function PathRow({ sandbox, plan, file, hunks, opens, open, fresh, onToggle }: R
 			{fresh && <strong className="text-warn">new in this plan</strong>}
 			{n && (n.added > 0 || n.removed > 0) && (
 				<span className="whitespace-nowrap tabular-nums">
-					<span className="text-good">+{n.added}</span> <span className="text-bad">−{n.removed}</span>
+					{n.added > 0 && <span className="text-good">+{n.added}</span>} {n.removed > 0 && <span className="text-bad">−{n.removed}</span>}
 				</span>
 			)}
 			<span className="whitespace-nowrap text-quiet">{sizesOf(file)}</span>

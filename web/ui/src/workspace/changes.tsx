@@ -161,6 +161,7 @@ function Range({ sandbox, run, known, chosen, refused, hidden }: RangeProps) {
 	const diff = useDiff(sandbox, empty ? undefined : from, empty ? undefined : n, hidden);
 	const rev = listed ?? asked.data;
 	const rootOf = (of: number | undefined) => known.revs.find((r) => r.n === of)?.root ?? String(of);
+	const isNow = n > 0 && (n === known.current || rev?.root === known.revs.find((r) => r.n === known.current)?.root);
 	const error = diff.error ?? asked.error ?? start.error;
 	const title =
 		chosen === "now" ? (known.unsaved ? unsavedOf(known.unsaved) : "the files as they are now") : `#${n} ${rev ? visible(rev.title) : ""}`;
@@ -175,8 +176,8 @@ function Range({ sandbox, run, known, chosen, refused, hidden }: RangeProps) {
 						<button
 							type="button"
 							className="button"
-							disabled={refused !== "" || n === known.current}
-							title={refused || (n === known.current ? "The files are so now" : "Show what would change")}
+							disabled={refused !== "" || isNow}
+							title={refused || (isNow ? "The files are so now" : "Show what would change")}
 							onClick={() => askWayBack(sandbox, { do: "restore", n })}
 						>
 							Restore this
@@ -206,7 +207,7 @@ function Range({ sandbox, run, known, chosen, refused, hidden }: RangeProps) {
 					sandbox={sandbox}
 					diff={diff.data}
 					trees={`${rootOf(diff.data.from)} ${n ? rootOf(n) : diff.dataUpdatedAt}`}
-					restore={n && n !== known.current ? n : diff.data.from}
+					restore={n && !isNow ? n : diff.data.from}
 					refused={refused}
 					hidden={hidden}
 				/>

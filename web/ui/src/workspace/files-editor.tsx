@@ -1,12 +1,9 @@
 // The editor, which is loaded when a text is first looked at.
 
 import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
-import { go } from "@codemirror/lang-go";
-import { javascript } from "@codemirror/lang-javascript";
-import { python } from "@codemirror/lang-python";
 import { bracketMatching, defaultHighlightStyle, HighlightStyle, indentOnInput, syntaxHighlighting } from "@codemirror/language";
 import { highlightSelectionMatches, search, searchKeymap } from "@codemirror/search";
-import { EditorState, type Extension } from "@codemirror/state";
+import { Compartment, EditorState, type Extension } from "@codemirror/state";
 import { drawSelection, EditorView, highlightActiveLine, highlightSpecialChars, keymap, lineNumbers } from "@codemirror/view";
 import { useEffect, useRef } from "react";
 
@@ -50,11 +47,12 @@ const style = HighlightStyle.define(
 	defaultHighlightStyle.specs.map((s) => ({ ...s, ...(s.color ? { color: colours[String(s.color)] ?? "var(--text)" } : {}) })),
 );
 
-const languages: [RegExp, () => Extension][] = [
-	[/\.[cm]?jsx?$/i, () => javascript({ jsx: true })],
-	[/\.[cm]?tsx?$/i, () => javascript({ jsx: true, typescript: true })],
-	[/\.pyi?$/i, () => python()],
-	[/\.go$/i, () => go()],
+// Each is loaded with the first file that is written in it.
+const languages: [RegExp, () => Promise<Extension>][] = [
+	[/\.[cm]?jsx?$/i, () => import("@codemirror/lang-javascript").then((m) => m.javascript({ jsx: true }))],
+	[/\.[cm]?tsx?$/i, () => import("@codemirror/lang-javascript").then((m) => m.javascript({ jsx: true, typescript: true }))],
+	[/\.pyi?$/i, () => import("@codemirror/lang-python").then((m) => m.python())],
+	[/\.go$/i, () => import("@codemirror/lang-go").then((m) => m.go())],
 ];
 
 // Characters that turn the direction of text would show another program than the one that runs.
@@ -74,7 +72,8 @@ export default function Editor({ path, label, text, readOnly, onChange, onSave }
 	const calls = useRef({ onChange, onSave });
 	calls.current = { onChange, onSave };
 	useEffect(() => {
-		const language = languages.find(([name]) => name.test(path))?.[1]();
+		const language = new Compartment();
+		let closed = false;
 		const view = new EditorView({
 			parent: box.current!,
 			state: EditorState.create({
@@ -112,11 +111,18 @@ export default function Editor({ path, label, text, readOnly, onChange, onSave }
 					EditorView.updateListener.of((u) => {
 						if (u.docChanged) calls.current.onChange(() => u.state.sliceDoc());
 					}),
-					language ?? [],
+					language.of([]),
 				],
 			}),
 		});
-		return () => view.destroy();
+		languages
+			.find(([name]) => name.test(path))?.[1]()
+			.then((l) => closed || view.dispatch({ effects: language.reconfigure(l) }))
+			.catch(() => {}); // without colours it is a text all the same
+		return () => {
+			closed = true;
+			view.destroy();
+		};
 	}, [path, label, text, readOnly]);
 	return <div ref={box} className="min-h-40 min-w-0 flex-1 overflow-hidden" />;
 }

@@ -3,7 +3,7 @@
 import { useQueryClient } from "@tanstack/react-query";
 import { Upload } from "lucide-react";
 import { useEffect, useRef, useState } from "react";
-import { Problem, post } from "../api/http";
+import { Problem } from "../api/http";
 import { useSandbox } from "../api/queries";
 import { Dialog } from "../ui/dialog";
 import { plural } from "../ui/format";
@@ -12,7 +12,7 @@ import { clip, Safe, visible } from "../ui/text";
 import { useNumber, useParam } from "../ui/url";
 import { join, keyOf, type PathRef } from "../undo/paths";
 import { onlyLooks, onlyPast, useMay } from "../undo/store";
-import { historyOf, type Known, usePast, useRevisions } from "./changes-data";
+import { type Known, usePast, useRevisions } from "./changes-data";
 import { type Node, useAttended, write } from "./files-data";
 import { Tree } from "./files-tree";
 import { FileView } from "./files-view";
@@ -207,7 +207,7 @@ interface Pending {
 	files: File[];
 }
 
-/** useUpload writes files of the person, and makes a revision of them. What is there already is asked for. */
+/** useUpload writes files of the person, of which the server makes revisions. What is there already is asked for. */
 function useUpload(sandbox: string) {
 	const client = useQueryClient();
 	const [said, setSaid] = useState("");
@@ -231,7 +231,6 @@ function useUpload(sandbox: string) {
 					exist.push(f);
 				}
 			}
-			if (done) await post(historyOf(sandbox), { label: clip(`upload of ${files.map((f) => f.name).join(", ")}`, 200) });
 			setSaid(done ? `${plural(done, "file")} uploaded.` : "");
 		} catch (err) {
 			setSaid(done ? `${plural(done, "file")} of ${files.length} uploaded.` : "");
@@ -255,7 +254,7 @@ function Replace({ upload }: { upload: ReturnType<typeof useUpload> }) {
 	return (
 		<Dialog
 			title={`Replace ${plural(files.length, "file")}?`}
-			text="There is a file of this name already. What is there now stays in the history, if a revision has it."
+			text="There is a file of this name already. What is there now stays in the history."
 			open={files.length > 0}
 			onClose={upload.keep}
 		>
