@@ -64,7 +64,7 @@ const bare = (s: string) => s.replace(/\s+/g, "");
 function settle(run: Line[]): Line[] {
 	const removed = run.filter((l) => l.kind === "remove");
 	const added = run.filter((l) => l.kind === "add");
-	if (removed.length !== added.length || !removed.every((l, i) => bare(l.text) === bare(added[i]!.text))) return run;
+	if (!removed.length || removed.length !== added.length || !removed.every((l, i) => bare(l.text) === bare(added[i]!.text))) return run;
 	return added.map((l) => ({ ...l, kind: "same" }));
 }
 

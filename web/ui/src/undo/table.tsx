@@ -116,7 +116,7 @@ function PathRow({ sandbox, plan, file, hunks, opens, open, fresh, onToggle }: R
 	const text = (
 		<>
 			<span className={`shrink-0 ${colours[file.action]}`}>{actions[file.action]}</span>
-			<bdi className="min-w-0 flex-1 text-left font-mono [overflow-wrap:anywhere]">
+			<bdi className="min-w-0 flex-1 basis-32 text-left font-mono [overflow-wrap:anywhere]">
 				<Safe>{file.path}</Safe>
 			</bdi>
 			{fresh && <strong className="text-warn">new in this plan</strong>}

@@ -105,7 +105,12 @@ function Tools({ sandbox, known, refused }: { sandbox: string; known: Known; ref
 				>
 					<Undo2 size={14} aria-hidden /> Undo
 				</button>
-				<select className="field" aria-label="What to undo" value={scope} onChange={(e) => setScope(e.target.value as typeof scope)}>
+				<select
+					className="field min-w-0 max-w-full"
+					aria-label="What to undo"
+					value={scope}
+					onChange={(e) => setScope(e.target.value as typeof scope)}
+				>
 					{scopes.map(([s, text]) => (
 						<option key={s} value={s}>
 							{text}
