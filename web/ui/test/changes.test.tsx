@@ -180,7 +180,27 @@ test("the past and who may only look have no way back", async () => {
 	show(pane(false, true));
 	expect(await screen.findByText(/You look at the past/)).toBeTruthy();
 	for (const name of ["Undo", "Save a revision", "Revert only this"])
-		expect(screen.getByRole<HTMLButtonElement>("button", { name }).disabled).toBe(true);
+		expect((await screen.findByRole<HTMLButtonElement>("button", { name })).disabled).toBe(true);
+	cleanup();
+	serve(answers({ "GET /v1/login": { tenant: "t", user: "u", scopes: ["read"], by: "login" } }));
+	show(pane());
+	expect(await screen.findByText(/lacks the right “write”/)).toBeTruthy();
+	expect(screen.getByRole<HTMLButtonElement>("button", { name: "Undo" }).disabled).toBe(true);
+});
+
+test("the past shows the revision of its moment, and only reads", async () => {
+	history.replaceState(null, "", "/?at=9");
+	const items = [3, 2, 1].map((n) => rev(n, { time: `2026-01-01T00:00:0${n}Z` }));
+	const calls = serve(
+		answers({
+			[`GET ${base}`]: { ...page([3]), items },
+			"GET /v1/runs/run_1/events": { items: [{ seq: 9, at: "2026-01-01T00:00:02.5Z" }] },
+		}),
+	);
+	show(<ChangesPane sandbox="sbx_1" run="run_1" past hidden={false} />);
+	await waitFor(() => expect(diffs(calls)).toEqual(["1..2"]));
+	expect(calls.find((c) => c.path === "/v1/runs/run_1/events")!.query.get("before")).toBe("10");
+	expect(calls.every((c) => c.method === "GET")).toBe(true);
 });
 
 test("an empty history and a refusal are told in words", async () => {

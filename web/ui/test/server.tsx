@@ -61,8 +61,11 @@ export function show(what: ReactNode) {
 
 /** layOut gives elements a size, which virtual lists ask for. */
 export function layOut(): void {
-	for (const side of ["offsetHeight", "offsetWidth"] as const)
-		Object.defineProperty(HTMLElement.prototype, side, { configurable: true, get: () => 600 });
+	for (const [side, size] of Object.entries({ clientHeight: 600, clientWidth: 600, offsetHeight: 20, offsetWidth: 600 })) {
+		let proto: object = document.createElement("div"); // whose class has it depends on the DOM
+		while (!Object.hasOwn(proto, side)) proto = Object.getPrototypeOf(proto);
+		Object.defineProperty(proto, side, { configurable: true, get: () => size });
+	}
 }
 
 export const rev = (n: number, more: Partial<Schemas["Revision"]> = {}): Schemas["Revision"] => ({

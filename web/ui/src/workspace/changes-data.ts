@@ -123,17 +123,35 @@ export function useDiff(sandbox: string, from: number | undefined, to: number | 
 	});
 }
 
-/** usePast is the newest revision at the moment that the screen looks at; 0 = none is known. */
-export function usePast(known: Known | null, run: string, past: boolean): number {
+/** Past is the revision of the moment that the screen looks at; 0 = it looks at no moment. why says why there is none yet. */
+export interface Past {
+	n: number;
+	why: string;
+	error: unknown;
+}
+
+const noPast: Past = { n: 0, why: "", error: null };
+
+/** usePast finds the newest revision at the moment that the screen looks at. Nothing but reading is asked. */
+export function usePast({ known, older, asking }: ReturnType<typeof useRevisions>, run: string, past: boolean, hidden: boolean): Past {
 	const [at] = useNumber("at");
+	const looks = past && !!run && at > 0;
 	const page = useQuery({
 		queryKey: ["moment", run, at],
 		queryFn: ({ signal }) => get<RunEventPage>(`/v1/runs/${encodeURIComponent(run)}/events${query({ last: 1, before: at + 1 })}`, signal),
-		enabled: past && !!run && at > 0,
+		enabled: looks && !hidden,
 		staleTime: Number.POSITIVE_INFINITY,
+		placeholderData: (old) => old,
 	});
-	const moment = page.data?.items?.[0]?.at;
-	if (!past || !moment || !known) return 0;
-	const ms = Date.parse(moment);
-	return known.revs.find((r) => Date.parse(r.time) <= ms)?.n ?? 0;
+	const moment = Date.parse(page.data?.items?.[0]?.at ?? "");
+	const n = known?.revs.find((r) => Date.parse(r.time) <= moment)?.n ?? 0;
+	const more = looks && !hidden && moment > 0 && !n && !!known?.next && !asking;
+	useEffect(() => {
+		if (more) void older();
+	}, [more, older]);
+	if (!looks) return noPast;
+	if (page.error) return { n: 0, why: "It is not known which revision this moment had.", error: page.error };
+	if (n) return { n, why: "", error: null };
+	if (!known || !moment || known.next) return { n: 0, why: "Looking for the revision of this moment…", error: null };
+	return { n: 0, why: "No revision had been made at this moment.", error: null };
 }

@@ -2,7 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { ChevronDown, ChevronRight } from "lucide-react";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { get } from "../api/http";
 import { plural } from "../ui/format";
 import { Safe, visible } from "../ui/text";
@@ -52,6 +52,7 @@ export function DiffView({ sandbox, diff, trees, restore, refused, hidden }: Pro
 		() => rowsOf(files, (f, i) => turned.get(keyOf(f)) ?? (i < openMax && !marks.has(signs.get(keyOf(f)) ?? "")), space),
 		[files, turned, space, marks, signs],
 	);
+	const keyAt = useCallback((i: number) => rows[i]?.key ?? String(i), [rows]);
 	const turn = (f: Change, open: boolean) => setTurned(new Map(turned).set(keyOf(f), !open));
 	const show = (path: string) => {
 		const i = rows.findIndex((r) => r.row === "file" && r.file.path === path);
@@ -100,7 +101,7 @@ export function DiffView({ sandbox, diff, trees, restore, refused, hidden }: Pro
 				rows={list}
 				count={rows.length}
 				size={20}
-				keyOf={(i) => rows[i]!.key}
+				keyOf={keyAt}
 				row={(i) => (
 					<DiffRow
 						of={rows[i]!}

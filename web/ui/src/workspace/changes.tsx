@@ -27,9 +27,13 @@ export function chosenOf(param: string, known: Known | null, past: number): Choi
 }
 
 function Changes({ sandbox, run, past, hidden }: PaneProps) {
-	const { known, older, asking, error, again } = useRevisions(sandbox, hidden);
+	const revisions = useRevisions(sandbox, hidden);
+	const { known, older, asking, again } = revisions;
 	const [param, setParam] = useParam("rev");
-	const chosen = chosenOf(param, known, usePast(known, run, past));
+	const moment = usePast(revisions, run, past, hidden);
+	const error = revisions.error ?? moment.error;
+	const why = param ? "" : moment.why;
+	const chosen = chosenOf(param, known, moment.n);
 	const may = useMay();
 	const refused = past ? onlyPast : may ? "" : onlyLooks;
 	const choose = (to: Choice) => {
@@ -58,7 +62,11 @@ function Changes({ sandbox, run, past, hidden }: PaneProps) {
 					>
 						<Revisions known={known} chosen={chosen} asking={asking} onChoose={choose} onOlder={() => void older()} />
 					</section>
-					<Range sandbox={sandbox} run={run} known={known} chosen={chosen} refused={refused} hidden={hidden} />
+					{why ? (
+						<p className="p-3 text-quiet">{why}</p>
+					) : (
+						<Range sandbox={sandbox} run={run} known={known} chosen={chosen} refused={refused} hidden={hidden} />
+					)}
 				</div>
 			)}
 			{!known && error === null && <p className="p-3 text-quiet">Asking for the revisions…</p>}

@@ -30,12 +30,14 @@ function Files({ sandbox, run, past, hidden }: PaneProps) {
 	const [node, setNode] = useState<Node | null>(null);
 	const [dirty, setDirty] = useState(false);
 	const [wanted, setWanted] = useState<(() => void) | null>(null); // what would drop what was typed
-	const { known, error, again } = useRevisions(sandbox, hidden);
+	const revisions = useRevisions(sandbox, hidden);
+	const { known, again } = revisions;
 	const attended = useAttended(hidden);
 	const may = useMay();
-	const pastN = usePast(known, run, past);
+	const moment = usePast(revisions, run, past, hidden);
+	const error = revisions.error ?? moment.error;
 	const runs = machine?.state === "running";
-	const n = rev || pastN || (runs || woken ? 0 : (known?.revs[0]?.n ?? 0));
+	const n = rev || moment.n || (runs || woken ? 0 : (known?.revs[0]?.n ?? 0));
 	const refused = past ? onlyPast : may ? "" : onlyLooks;
 	const upload = useUpload(sandbox);
 	const leave = (then: () => void) => (dirty ? setWanted(() => then) : then());
@@ -49,6 +51,7 @@ function Files({ sandbox, run, past, hidden }: PaneProps) {
 		) : (
 			<p className="p-3 text-quiet">Asking for the files…</p>
 		);
+	if (moment.why && !rev) return <p className="p-3 text-quiet">{moment.why}</p>;
 	const asleep = !runs && !woken && !rev && !past;
 	if (asleep && !known.revs.length)
 		return <Asleep state={machine.state} n={0} onWake={machine.state === "paused" ? () => setWoken(true) : undefined} />;
