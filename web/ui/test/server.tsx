@@ -38,7 +38,7 @@ export function serve(answers: Record<string, Answer>): Call[] {
 		const c: Call = { method, path: url.pathname, query: url.searchParams, body, headers: new Headers(init.headers) };
 		calls.push(c);
 		const found = answers[`${method} ${c.path}`];
-		const a = typeof found === "function" ? (found as (c: Call) => unknown)(c) : found;
+		const a = await (typeof found === "function" ? (found as (c: Call) => unknown)(c) : found);
 		if (a instanceof Lost) throw new TypeError("network");
 		if (a instanceof Response) return a;
 		if (a instanceof Refusal)

@@ -167,6 +167,9 @@ test("files that moved make a new plan, which marks what is new and does nothing
 	expect(await screen.findByText(/changed meanwhile \(the workspace changed since the plan was made\)/)).toBeTruthy();
 	expect(screen.getByText("new in this plan")).toBeTruthy();
 	expect(screen.getByText(/No longer part of it: a/)).toBeTruthy();
+	expect(document.activeElement).toBe(button("Keep as it is"));
+	fireEvent.click(button("Undo"), { detail: 2 }); // the second of a double click
+	expect(applies(calls)).toHaveLength(1);
 	expect(onDone).not.toHaveBeenCalled();
 	fireEvent.click(button("Undo"));
 	await waitFor(() => expect(onDone).toHaveBeenCalled());
@@ -262,6 +265,22 @@ test("the keys of an editor show plans, but not while a person types", async () 
 	await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
 	fireEvent.keyDown(document.body, { key: "Z", ctrlKey: true, shiftKey: true });
 	await waitFor(() => expect(calls.filter((c) => c.method === "POST").at(-1)!.body).toEqual({ do: "redo" }));
+});
+
+test("a dialog stays while its plan is applied, so that a failure is seen", async () => {
+	let answer = (_: unknown) => {};
+	const slow = new Promise((done) => {
+		answer = done;
+	});
+	serve({ [`POST ${base}/plan`]: plan("undo-5-x", [change("a")]), [`POST ${base}/apply`]: () => slow });
+	const { onClose } = open();
+	await screen.findByText("a");
+	fireEvent.click(button("Undo"));
+	expect(button("Keep as it is").disabled).toBe(true);
+	fireEvent.keyDown(screen.getByRole("dialog"), { key: "Escape" });
+	expect(onClose).not.toHaveBeenCalled();
+	answer(new Refusal(422, "the disk is full"));
+	expect((await screen.findByRole("alert")).textContent).toContain("the disk is full");
 });
 
 test("a banner tells the result of each path that was kept, and offers redo", async () => {

@@ -110,9 +110,19 @@ export default function PlanDialog({ sandbox, request, refused, onClose, onDone 
 		setBusy("");
 	};
 
+	// Another plan is another question: what agreed to the last one must not agree to this one.
+	const keep = useRef<HTMLButtonElement>(null);
+	const id = plan?.id;
+	useEffect(() => {
+		if (id) keep.current?.focus();
+	}, [id]);
+	const close = () => {
+		if (busy !== "applying") onClose(); // its result is to be seen
+	};
+
 	const label = conflicts.length ? "Show the plan" : unsure ? `${verbOf(request)}: ask again` : verbOf(request);
 	return (
-		<Dialog title={titleOf(request, plan)} open wide onClose={onClose} text={<Said look={look} busy={busy} refused={refused} />}>
+		<Dialog title={titleOf(request, plan)} open wide onClose={close} text={<Said look={look} busy={busy} refused={refused} />}>
 			{problem !== null && (
 				<>
 					<ProblemBox of={problem} again={look ? undefined : () => void ask(request, null, "")} />
@@ -127,10 +137,10 @@ export default function PlanDialog({ sandbox, request, refused, onClose, onDone 
 			)}
 			{look && <Paths sandbox={sandbox} look={look} chosen={chosen} onChoose={(k, c) => setChosen(new Map(chosen).set(k, c))} />}
 			<div className="sticky bottom-0 flex flex-wrap justify-end gap-2 bg-ground pt-1">
-				<button type="button" className="button" data-first onClick={onClose}>
+				<button ref={keep} type="button" className="button" data-first disabled={busy === "applying"} onClick={close}>
 					Keep as it is
 				</button>
-				<button type="button" className="button main" disabled={!ready} onClick={() => void apply()}>
+				<button type="button" className="button main" disabled={!ready} onClick={(e) => e.detail < 2 && void apply()}>
 					{busy === "applying" ? "Doing it…" : label}
 				</button>
 			</div>

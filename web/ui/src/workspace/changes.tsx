@@ -179,7 +179,7 @@ function Range({ sandbox, run, known, chosen, refused, hidden }: RangeProps) {
 	const title =
 		chosen === "now" ? (known.unsaved ? unsavedOf(known.unsaved) : "the files as they are now") : `#${n} ${rev ? visible(rev.title) : ""}`;
 	return (
-		<section aria-labelledby="changes-title" className="flex min-h-0 min-w-0 flex-1 flex-col">
+		<section aria-labelledby="changes-title" className="flex min-h-64 min-w-0 flex-1 flex-col">
 			<div className="flex flex-wrap items-center gap-x-2 gap-y-1 border-line border-b px-2 py-1">
 				<h2 id="changes-title" className="min-w-0 flex-1 basis-40 truncate font-semibold" title={title}>
 					{empty ? "What changed" : title}
