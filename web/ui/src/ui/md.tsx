@@ -3,7 +3,7 @@
 
 import DOMPurify, { type Config } from "dompurify";
 import { Marked } from "marked";
-import { memo, useMemo } from "react";
+import { memo, useEffect, useMemo, useRef, useState } from "react";
 import { visible } from "./text";
 
 const escaped = (s: string) => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
@@ -88,14 +88,61 @@ export function blocks(text: string): string[] {
 	return out;
 }
 
-/** Markdown shows what a model wrote. */
-export const Markdown = memo(function Markdown({ text }: { text: string }) {
-	if (text.length > rawMax) return <pre className="whitespace-pre-wrap break-words">{text}</pre>;
+// Characters that turn the direction of text, or control a terminal. Joiners stay: scripts and
+// emoji need them.
+const turning = /(?![\n\t\r])[\p{Cc}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
+
+const unturned = (s: string) => s.replace(turning, (c) => `\\u{${c.codePointAt(0)!.toString(16)}}`);
+
+/** Markdown shows what a model wrote. While it is streamed it is drawn 20 times a second at most. */
+export const Markdown = memo(function Markdown({ text, streaming = false }: { text: string; streaming?: boolean }) {
+	const shown = unturned(usePaced(text, streaming));
+	if (shown.length > rawMax) return <Long text={shown} />;
 	return (
 		<div className="md">
-			{blocks(text).map((b, i) => (
+			{blocks(shown).map((b, i) => (
 				<Block key={i} text={b} />
 			))}
 		</div>
 	);
 });
+
+/** Long is text that is too long to be parsed: as it is, and a part at a time. */
+function Long({ text }: { text: string }) {
+	const [most, setMost] = useState(rawMax);
+	return (
+		<>
+			<pre className="whitespace-pre-wrap break-words">{text.slice(0, most)}</pre>
+			{text.length > most && (
+				<button type="button" className="button mt-1" onClick={() => setMost(most + rawMax)}>
+					Show more ({Math.ceil((text.length - most) / 1024)} KB)
+				</button>
+			)}
+		</>
+	);
+}
+
+const paceMS = 50;
+
+/** usePaced is a text that changes no more often than each paceMS while it streams. */
+function usePaced(text: string, streaming: boolean): string {
+	const [shown, setShown] = useState(text);
+	const newest = useRef(text);
+	const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+	newest.current = text;
+	useEffect(() => {
+		if (!streaming || text === shown || timer.current) return;
+		timer.current = setTimeout(() => {
+			timer.current = undefined;
+			setShown(newest.current);
+		}, paceMS);
+	});
+	useEffect(
+		() => () => {
+			clearTimeout(timer.current);
+			timer.current = undefined;
+		},
+		[],
+	);
+	return streaming ? shown : text;
+}
