@@ -514,7 +514,7 @@ function toolCompleted(t: ThreadFold, e: RunEvent, d: EventData["tool.completed"
 		exit: d.exit,
 		code: d.code ?? "",
 		output: textOf(d.blocks),
-		bytes: d.bytes ?? 0,
+		bytes: d.blob ? (d.bytes ?? 0) : 0,
 		media: mediaOf(d.blocks),
 		live: "",
 		todos: d.todos,

@@ -111,7 +111,7 @@ function Shown({ blob }: { blob: string }) {
 	if (text !== null) return <OutputText text={text} />;
 	return (
 		<>
-			<button type="button" className="button mt-1" onClick={() => void load()}>
+			<button type="button" className="button mt-1 self-start" onClick={() => void load()}>
 				Show all
 			</button>
 			{problem !== null && <ProblemBox of={problem} />}

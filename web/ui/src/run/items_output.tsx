@@ -53,7 +53,7 @@ export function Whole({ run, call, size }: { run: string; call: string; size: nu
 	const [open, setOpen] = useState(false);
 	if (!open)
 		return (
-			<button type="button" className="button mt-1" onClick={() => setOpen(true)}>
+			<button type="button" className="button mt-1 self-start" onClick={() => setOpen(true)}>
 				Open all ({bytes(size)})
 			</button>
 		);

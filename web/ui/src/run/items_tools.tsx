@@ -24,7 +24,7 @@ export function Tools({ item, thread, copy }: { item: Item; thread: string; copy
 		);
 	if (item.key.startsWith("l:")) return null;
 	return (
-		<div className="mt-1 rounded bg-ground">
+		<div className="mt-1 rounded">
 			<div className="flex items-center gap-1">
 				{copy !== undefined && (
 					<button type="button" className="button" onClick={() => void write()}>

@@ -38,6 +38,7 @@ export class RunStore {
 	private scheduled = false;
 	private leave: (() => void) | undefined;
 	private closed = false;
+	private agent = "";
 	private seed: Seed | null = null;
 	private asked = new Set<string>(); // blobs that are loaded or on their way
 	error: Problem | null = null;
@@ -57,6 +58,7 @@ export class RunStore {
 			const page = await get<RunEventPage>(`/v1/runs/${this.id}/events?last=${firstPage}`);
 			if (this.closed) return;
 			this.events = page.items ?? [];
+			this.agent = run.agent;
 			this.seed = page.before ? seedOf(run, this.events) : null;
 			this.state = {
 				run,
@@ -156,7 +158,9 @@ export class RunStore {
 
 	private begin(root: string): RunFold {
 		const fold = new RunFold(root);
-		if (this.seed) fold.thread(root).seed(this.seed);
+		const t = fold.thread(root);
+		if (this.seed) t.seed(this.seed);
+		else t.agent = this.agent;
 		return fold;
 	}
 

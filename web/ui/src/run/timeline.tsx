@@ -201,7 +201,7 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 									tabIndex={-1}
 									aria-posinset={v.index + 1}
 									aria-setsize={view.before ? -1 : rows.length}
-									className={`focus-visible:outline-offset-[-2px] ${row.key === cursor ? "bg-accent-ground" : hits.has(v.index) ? "bg-warn-ground" : ""}`}
+									className={`focus-visible:outline-offset-[-2px] ${row.key === cursor ? "shadow-[inset_3px_0_0_var(--accent)]" : hits.has(v.index) ? "bg-warn-ground" : ""}`}
 									style={{ position: "absolute", top: 0, left: 0, right: 0, transform: `translateY(${v.start}px)` }}
 									onFocus={() => setCursor(row.key)}
 								>
