@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import type { RunEvent } from "../src/api/types";
 import { changeOf, diff } from "../src/run/diff";
 import { RunFold } from "../src/run/fold";
-import { type Filter, foundIn, passes, readsTitle, rowsOf } from "../src/run/rows";
+import { type Filter, foundIn, passes, RowBuilder, readsTitle, rowsOf } from "../src/run/rows";
 
 const all: Filter = { kinds: [], failed: false, changed: false };
 
@@ -139,4 +139,30 @@ test("sides that are too long to compare are shown whole", () => {
 	const d = diff(lines(5000, "a"), lines(5000, "b"));
 	expect(d.filter((l) => l.kind === "removed").length).toBe(5000);
 	expect(d.filter((l) => l.kind === "added").length).toBe(5000);
+});
+
+test("rows that grow with the log are those that are made at once", () => {
+	const log = new Log();
+	for (let n = 0; n < 12; n++) {
+		log.add("input", { from: "user", blocks: [{ kind: "text", text: `${n}` }] }, n % 4 ? 1000 : 90_000);
+		log.calls([`a${n}`, "read_file", {}], [`b${n}`, "grep", {}], [`c${n}`, n % 3 ? "ls" : "execute", {}]);
+		log
+			.done(`b${n}`, { failed: n % 5 === 0 })
+			.done(`a${n}`)
+			.done(`c${n}`, {}, 70_000);
+		if (n === 8) log.add("thread.rewound", { to: 20 });
+	}
+	for (const filter of [all, { ...all, failed: true }, { ...all, kinds: ["reads" as const] }]) {
+		const f = new RunFold("t");
+		const builder = new RowBuilder(filter);
+		for (const e of log.events) {
+			f.apply("", e);
+			const items = f.thread("t").items;
+			expect(builder.build(items)).toEqual(rowsOf(items, filter));
+		}
+		for (const e of ["text", "reset"] as const) {
+			f.news({ thread: "t", run: "r", after: 1, kind: e, text: "live" }, log.events.at(-1)!.at);
+			expect(builder.build(f.thread("t").items)).toEqual(rowsOf(f.thread("t").items, filter));
+		}
+	}
 });

@@ -317,7 +317,8 @@ export class ThreadFold {
 		const key = `l:call:${l.index ?? 0}`;
 		const old = this.item(key) as CallItem | undefined;
 		const argsText = ((old?.argsText ?? "") + more).slice(-liveBytesMax);
-		this.putLive({ ...newCall(key, "", old?.tool || name), seq: this.seq + 1, at: now, step: this.step + 1, state: "streaming", argsText });
+		const base = { key, seq: this.seq + 1, at: now, step: this.step + 1 };
+		this.putLive({ ...newCall(base, "", old?.tool || name, undefined), state: "streaming", argsText });
 	}
 
 	private putLive(item: Item): void {
@@ -333,28 +334,38 @@ export class ThreadFold {
 	}
 }
 
-function newCall(key: string, call: string, tool: string): CallItem {
+/** newCall has all fields from the beginning: copies of objects of one shape are cheap, and a long
+ * run makes tens of thousands of them. */
+function newCall(base: Base, call: string, tool: string, args: unknown, blob?: string): CallItem {
 	return {
 		kind: "call",
-		key,
-		seq: 0,
-		at: "",
-		step: 0,
+		key: base.key,
+		seq: base.seq,
+		at: base.at,
+		step: base.step,
+		rewound: undefined,
 		call,
 		tool,
-		args: undefined,
+		args,
 		argsText: "",
 		state: "pending",
 		startedAt: "",
 		endedAt: "",
 		endedSeq: 0,
 		tookMS: 0,
+		exit: undefined,
 		code: "",
 		output: "",
 		bytes: 0,
 		live: "",
 		liveBytes: 0,
+		asked: undefined,
+		todos: undefined,
+		before: undefined,
+		thread: undefined,
 		media: [],
+		blob,
+		shownBlob: undefined,
 	};
 }
 
@@ -485,17 +496,21 @@ function completed(t: ThreadFold, e: RunEvent, d: EventData["model.completed"]):
 	t.spend(d.usage, d.cost_usd);
 	if (!t.over()) t.state = "running";
 	(d.message.blocks ?? []).forEach((b, n) => {
-		const base = t.base(e, `e:${e.seq}.${n}`);
-		const { blob } = d;
-		const text = b.text ?? "";
-		if (b.kind === "text" && (text || blob)) t.push({ ...base, kind: "text", text, streaming: false, blob });
-		else if (b.kind === "reasoning" && (text || blob))
-			t.push({ ...base, kind: "reasoning", text, streaming: false, tookMS: ms(d.took_ns), blob });
-		else if (b.call) {
-			const args = blob ? undefined : b.call.args;
-			t.put({ ...newCall(`c:${b.call.id}`, b.call.id, b.call.name), seq: e.seq, at: e.at, step: t.step, args, blob });
-		}
+		const item = answered(t, e, d, b, n);
+		if (item) t.put(item);
 	});
+}
+
+/** answered is the item of a block of an answer. */
+function answered(t: ThreadFold, e: RunEvent, d: EventData["model.completed"], b: Block, n: number): Item | null {
+	const { blob } = d;
+	if (b.call) return newCall(t.base(e, `c:${b.call.id}`), b.call.id, b.call.name, blob ? undefined : b.call.args, blob);
+	const text = b.text ?? "";
+	if (!text && !blob) return null;
+	const { key, seq, at, step } = t.base(e, `e:${e.seq}.${n}`);
+	if (b.kind === "text") return { kind: "text", key, seq, at, step, rewound: undefined, text, streaming: false, blob };
+	if (b.kind !== "reasoning") return null;
+	return { kind: "reasoning", key, seq, at, step, rewound: undefined, text, streaming: false, tookMS: ms(d.took_ns), blob };
 }
 
 function toolCompleted(t: ThreadFold, e: RunEvent, d: EventData["tool.completed"]): void {

@@ -90,31 +90,83 @@ export function passes(i: Item, f: Filter): boolean {
 	return !f.changed || changes(i);
 }
 
-/** rowsOf makes the rows of items, and counts those that the filter hides. */
-export function rowsOf(items: readonly Item[], f: Filter): { rows: RowData[]; hidden: number } {
-	const rows: RowData[] = [];
-	let hidden = 0;
-	let quietFrom = 0; // when the last thing that was shown or hidden ended, ms
-	const all = !f.kinds.length && !f.failed && !f.changed;
-	for (const item of items) {
-		const gap = gapBefore(item, quietFrom);
-		quietFrom = Math.max(quietFrom, endOf(item));
-		if (gap) rows.push(gap);
-		if (!all && !passes(item, f)) hidden++;
-		else add(rows, item);
-		const waited = waitOf(item);
-		if (waited) rows.push(waited);
-	}
-	return { rows, hidden };
+/** Before is how it was before an item: to here the rows can be taken back. */
+interface Before {
+	rows: number;
+	hidden: number;
+	quietFrom: number;
+	/** begin is the item that the last row began with. */
+	begin: number;
 }
 
-function add(rows: RowData[], item: Item): void {
+/** RowBuilder makes the rows of items, and counts those that a filter hides. Items are replaced and
+ * not changed, so it begins where the first is another one: a frame of a long run costs little. */
+export class RowBuilder {
+	private items: Item[] = [];
+	private before: Before[] = [];
+	private rows: RowData[] = [];
+	private hidden = 0;
+	private quietFrom = 0; // when the last thing that was shown or hidden ended, ms
+	private begin = 0;
+	private readonly all: boolean;
+
+	constructor(private readonly filter: Filter) {
+		this.all = !filter.kinds.length && !filter.failed && !filter.changed;
+	}
+
+	build(items: readonly Item[]): { rows: RowData[]; hidden: number } {
+		let from = 0;
+		const most = Math.min(items.length, this.items.length);
+		while (from < most && items[from] === this.items[from]) from++;
+		// Items after that one may have joined the row before it, which is made anew too.
+		from = Math.min(from, this.before[from]?.begin ?? from);
+		this.back(from);
+		for (let n = from; n < items.length; n++) this.add(items[n]!);
+		return { rows: this.rows.slice(), hidden: this.hidden };
+	}
+
+	private back(to: number): void {
+		const was = this.before[to];
+		if (!was) return;
+		this.rows.length = was.rows;
+		this.hidden = was.hidden;
+		this.quietFrom = was.quietFrom;
+		this.begin = was.begin;
+		this.items.length = this.before.length = to;
+	}
+
+	private add(item: Item): void {
+		const before = { rows: this.rows.length, hidden: this.hidden, quietFrom: this.quietFrom, begin: this.begin };
+		this.before.push(before);
+		this.items.push(item);
+		const gap = gapBefore(item, this.quietFrom);
+		this.quietFrom = Math.max(this.quietFrom, endOf(item));
+		if (gap) this.rows.push(gap);
+		if (!this.all && !passes(item, this.filter)) this.hidden++;
+		else if (!join(this.rows, item)) this.begin = this.items.length - 1;
+		const waited = waitOf(item);
+		if (waited) this.rows.push(waited);
+	}
+}
+
+export function rowsOf(items: readonly Item[], f: Filter): { rows: RowData[]; hidden: number } {
+	return new RowBuilder(f).build(items);
+}
+
+/** join adds an item, and says whether the row before took it. */
+function join(rows: RowData[], item: Item): boolean {
 	const last = rows.at(-1);
-	if (!folds(item) || !last || last.kind === "gap") rows.push({ kind: "item", key: item.key, item });
-	else if (last.kind === "reads" && last.items.length < groupMax && last.items[0]!.rewound === item.rewound) last.items.push(item);
-	else if (last.kind === "item" && folds(last.item) && last.item.rewound === item.rewound)
+	const fits = last && last.kind !== "gap" && folds(item);
+	if (fits && last.kind === "reads" && last.items.length < groupMax && last.items[0]!.rewound === item.rewound) {
+		last.items.push(item);
+		return true;
+	}
+	if (fits && last.kind === "item" && folds(last.item) && last.item.rewound === item.rewound) {
 		rows[rows.length - 1] = { kind: "reads", key: `g:${last.key}`, items: [last.item, item] };
-	else rows.push({ kind: "item", key: item.key, item });
+		return true;
+	}
+	rows.push({ kind: "item", key: item.key, item });
+	return false;
 }
 
 const time = (at: string) => (at ? Date.parse(at) : 0);

@@ -13,7 +13,7 @@ import { FilterBar, useFilter } from "./filter";
 import type { Item, ThreadFold } from "./fold";
 import { childOf, GapRow, ItemRow, ReadsRow } from "./items";
 import { useKeys } from "./keys";
-import { foundIn, kindOf, type RowData, rowsOf, seqOf } from "./rows";
+import { foundIn, kindOf, RowBuilder, type RowData, seqOf } from "./rows";
 import type { RunStore, RunView } from "./store";
 
 interface Props {
@@ -45,8 +45,10 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 	const [cursor, setCursor] = useState("");
 	const box = useRef<HTMLDivElement>(null);
 	const findBox = useRef<HTMLInputElement>(null);
+	// biome-ignore lint/correctness/useExhaustiveDependencies: a builder is for one thread of one fold.
+	const builder = useMemo(() => new RowBuilder(filter), [thread, filter]);
 	// biome-ignore lint/correctness/useExhaustiveDependencies: the thread changes in place, with the version.
-	const { rows, hidden } = useMemo(() => rowsOf(thread.items, filter), [thread, view.version, filter]);
+	const { rows, hidden } = useMemo(() => builder.build(thread.items), [builder, view.version]);
 	const wanted = useDeferredValue(words);
 	const found = useMemo(() => (find ? foundIn(rows, wanted) : []), [rows, wanted, find]);
 	const list = useVirtualizer({
