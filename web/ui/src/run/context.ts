@@ -6,6 +6,8 @@ export interface Scene {
 	store: RunStore;
 	/** root is the run's own thread. */
 	root: string;
+	/** still is the time that is looked at; "" = now. */
+	still: string;
 	/** focus shows the timeline of another thread of the run. */
 	focus(thread: string): void;
 	/** openFile shows a path in the workspace. */

@@ -328,12 +328,14 @@ function CallState({ item }: { item: CallItem }) {
 
 /** Running counts the seconds of a call that goes on. */
 function Running({ since }: { since: string }) {
+	const { still } = useScene();
 	const [now, setNow] = useState(Date.now);
 	useEffect(() => {
+		if (still) return;
 		const t = setInterval(() => setNow(Date.now()), 1000);
 		return () => clearInterval(t);
-	}, []);
-	const ms = Math.max(0, now - Date.parse(since));
+	}, [still]);
+	const ms = Math.max(0, (still ? Date.parse(still) : now) - Date.parse(since));
 	return <State of="running" word={ms < 1000 ? "running" : `running ${duration(Math.floor(ms / 1000) * 1000)}`} />;
 }
 

@@ -57,11 +57,44 @@ export function Whole({ run, call, size }: { run: string; call: string; size: nu
 				Open all ({bytes(size)})
 			</button>
 		);
-	return <Pager run={run} call={call} size={size} onClose={() => setOpen(false)} />;
+	return <Kept run={run} call={call} written={size} onClose={() => setOpen(false)} />;
+}
+
+/** Kept asks how much of an output is kept, which can be less than was written, and shows that. */
+function Kept({ run, call, written, onClose }: { run: string; call: string; written: number; onClose(): void }) {
+	const [size, setSize] = useState(-1);
+	const [problem, setProblem] = useState<unknown>(null);
+	useEffect(() => {
+		const stop = new AbortController();
+		sizeOf(run, call, stop.signal)
+			.then(setSize)
+			.catch((err) => !stop.signal.aborted && setProblem(err));
+		return () => stop.abort();
+	}, [run, call]);
+	if (problem !== null) return <ProblemBox of={problem} />;
+	if (size < 0) return null;
+	return (
+		<>
+			{size < written && (
+				<p className="text-quiet">
+					{bytes(size)} of {bytes(written)} were kept.
+				</p>
+			)}
+			<Pager run={run} call={call} size={size} onClose={onClose} />
+		</>
+	);
+}
+
+const pathOf = (run: string, call: string) => `/v1/runs/${encodeURIComponent(run)}/calls/${encodeURIComponent(call)}/output`;
+
+async function sizeOf(run: string, call: string, signal: AbortSignal): Promise<number> {
+	const res = await send(pathOf(run, call), { headers: { Range: "bytes=0-0", Accept: "*/*" }, signal });
+	await res.arrayBuffer();
+	return Number(/\/(\d+)$/.exec(res.headers.get("Content-Range") ?? "")?.[1] ?? res.headers.get("Content-Length") ?? 0);
 }
 
 function reader(run: string, call: string): Read {
-	const path = `/v1/runs/${encodeURIComponent(run)}/calls/${encodeURIComponent(call)}/output`;
+	const path = pathOf(run, call);
 	return async (from, to, signal) => {
 		const res = await send(path, { headers: { Range: `bytes=${from}-${to - 1}`, Accept: "*/*" }, signal });
 		return new Uint8Array(await res.arrayBuffer());

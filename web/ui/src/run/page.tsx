@@ -111,6 +111,7 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 	const timeline = useRef<TimelineKeys | null>(null);
 	const small = useNarrow();
 	const past = at > 0;
+	const still = past ? view.fold.thread(root).lastAt : "";
 	const thread = threadOf(view.fold, root, agent);
 	const machine = view.fold.thread(root).machine || (past ? "" : now.run.sandbox) || "";
 	const fresh = useFresh(now, at);
@@ -143,7 +144,7 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 		},
 		[openPane, setFile],
 	);
-	const scene = useMemo<Scene>(() => ({ store, root, focus, openFile }), [store, root, focus, openFile]);
+	const scene = useMemo<Scene>(() => ({ store, root, still, focus, openFile }), [store, root, still, focus, openFile]);
 	const live = () => setAt(0);
 	const turn = (back: boolean) => {
 		const t = now.fold.thread(root);
@@ -347,7 +348,7 @@ function PlaceBar({ place, onPlace, onPane }: PlaceProps) {
 					type="button"
 					aria-current={id === here ? "true" : undefined}
 					onClick={go}
-					className={`min-h-11 min-w-0 flex-1 truncate px-1 text-[11px] ${id === here ? "border-accent border-t-2 text-accent" : "text-quiet"}`}
+					className={`min-h-11 min-w-0 flex-1 truncate px-0.5 text-[10px] sm:text-[12px] ${id === here ? "border-accent border-t-2 text-accent" : "text-quiet"}`}
 				>
 					{name}
 				</button>
