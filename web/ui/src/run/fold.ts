@@ -485,7 +485,7 @@ const handlers: Handlers = {
 		t.note(e, lost ? "lost" : "bound", lost ? `The machine was lost; it goes on in ${d.machine}` : `Works in ${d.machine}`, "", lost);
 	},
 	"thread.claimed": (t, e, d) => {
-		if (d.term > 1 && !t.over()) t.note(e, "resumed", "A server took the run up again", "");
+		if (d.term > 1 && t.startedAt && !t.over()) t.note(e, "resumed", "A server took the run up again", "");
 	},
 };
 

@@ -146,6 +146,7 @@ function CallArgs({ item }: { item: CallItem }) {
 				$ {visible(stringArg(item, "command"))}
 			</pre>
 		);
+	if (item.tool === "task" && stringArg(item, "description")) return <Plain text={stringArg(item, "description")} />;
 	if (item.todos) return <Plan todos={item.todos} before={item.before ?? []} />;
 	const change = changeOf(item.tool, item.args);
 	if (change) return <Diff of={change} />;
