@@ -35,6 +35,8 @@ interface Props {
 	found: number;
 	place: number;
 	onNext(by: 1 | -1): void;
+	asPage: boolean;
+	onPage(): void;
 	before: boolean;
 	onOlder(): void;
 }
@@ -84,6 +86,15 @@ export function FilterBar(p: Props) {
 				</>
 			)}
 			<span className="flex-1" />
+			<button
+				type="button"
+				className={`button plain ${p.asPage ? "text-accent" : ""}`}
+				aria-pressed={p.asPage}
+				title="All rows at once: to print, to search with the browser, for screen readers"
+				onClick={p.onPage}
+			>
+				As a page
+			</button>
 			{p.find ? (
 				<search>
 					<form

@@ -33,6 +33,9 @@ export interface TimelineKeys {
 
 const nearEnd = 24;
 
+/** pageRows is how many rows are drawn at once when all is read as a page. */
+const pageRows = 2000;
+
 const firstOf = (r: RowData): Item | undefined => (r.kind === "item" ? r.item : r.kind === "reads" ? r.items[0] : undefined);
 
 export function Timeline({ store, view, thread, past, keys }: Props) {
@@ -43,6 +46,8 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 	const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
 	const [follow, setFollow] = useState(true);
 	const [cursor, setCursor] = useState("");
+	const [page, setPage] = useParam("page");
+	const asPage = page === "1";
 	const box = useRef<HTMLDivElement>(null);
 	const findBox = useRef<HTMLInputElement>(null);
 	// biome-ignore lint/correctness/useExhaustiveDependencies: a builder is for one thread of one fold.
@@ -158,6 +163,21 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 		unread.scrolled(e.currentTarget);
 	};
 	const hits = useMemo(() => new Set(found), [found]);
+	const article = (row: RowData, n: number, start?: number) => (
+		<article
+			key={row.key}
+			data-index={n}
+			ref={start === undefined ? undefined : list.measureElement}
+			tabIndex={-1}
+			aria-posinset={n + 1}
+			aria-setsize={view.before ? -1 : rows.length}
+			className={`focus-visible:outline-offset-[-2px] ${row.key === cursor ? "shadow-[inset_3px_0_0_var(--accent)]" : hits.has(n) ? "bg-warn-ground" : ""}`}
+			style={start === undefined ? undefined : { position: "absolute", top: 0, left: 0, right: 0, transform: `translateY(${start}px)` }}
+			onFocus={() => setCursor(row.key)}
+		>
+			<RowOf row={row} view={view} thread={thread} open={open} toggle={toggle} />
+		</article>
+	);
 	return (
 		<section aria-label="Timeline" className="flex min-h-0 min-w-0 flex-1 flex-col">
 			<FilterBar
@@ -175,6 +195,8 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 					setFind(to);
 					if (!to) setWords("");
 				}}
+				asPage={asPage}
+				onPage={() => setPage(asPage ? "" : "1")}
 				before={view.before > 0}
 				onOlder={() => void store.older()}
 			/>
@@ -191,27 +213,13 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 					onScroll={onScroll}
 				>
 					{view.loadingOlder && <p className="sticky top-0 z-10 bg-ground px-3 text-quiet">loading what was before</p>}
-					<div style={{ height: list.getTotalSize(), position: "relative" }}>
-						{list.getVirtualItems().map((v) => {
-							const row = rows[v.index];
-							if (!row) return null;
-							return (
-								<article
-									key={v.key}
-									data-index={v.index}
-									ref={list.measureElement}
-									tabIndex={-1}
-									aria-posinset={v.index + 1}
-									aria-setsize={view.before ? -1 : rows.length}
-									className={`focus-visible:outline-offset-[-2px] ${row.key === cursor ? "shadow-[inset_3px_0_0_var(--accent)]" : hits.has(v.index) ? "bg-warn-ground" : ""}`}
-									style={{ position: "absolute", top: 0, left: 0, right: 0, transform: `translateY(${v.start}px)` }}
-									onFocus={() => setCursor(row.key)}
-								>
-									<RowOf row={row} view={view} thread={thread} open={open} toggle={toggle} />
-								</article>
-							);
-						})}
-					</div>
+					{asPage ? (
+						rows.slice(-pageRows).map((row, n) => article(row, Math.max(0, rows.length - pageRows) + n))
+					) : (
+						<div style={{ height: list.getTotalSize(), position: "relative" }}>
+							{list.getVirtualItems().map((v) => rows[v.index] && article(rows[v.index]!, v.index, v.start))}
+						</div>
+					)}
 					{!rows.length && <p className="p-3 text-quiet">{hidden ? "The filter hides all items." : "Nothing has happened yet."}</p>}
 				</div>
 				{(unread.away || !follow) && !past && (
@@ -264,8 +272,11 @@ function RowOf({ row, view, thread, open, toggle }: RowOfProps) {
 function focusRow(box: RefObject<HTMLElement | null>, n: number, tries = 5): void {
 	requestAnimationFrame(() => {
 		const row = box.current?.querySelector<HTMLElement>(`[data-index="${n}"]`);
-		if (row) row.focus({ preventScroll: true });
-		else if (tries) focusRow(box, n, tries - 1);
+		if (row) {
+			row.focus({ preventScroll: true });
+			row.scrollIntoView({ block: "nearest" });
+		}
+		if (!row && tries) focusRow(box, n, tries - 1);
 	});
 }
 
