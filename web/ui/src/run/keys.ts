@@ -36,7 +36,7 @@ export function useKeys(actions: readonly [string, () => unknown][]): void {
 			const name = nameOf(e, before);
 			before = e.key === "g" && !e.ctrlKey && !e.metaKey ? "g" : "";
 			if (e.defaultPrevented || typing(e.target)) return;
-			if (!name.startsWith("Ctrl ") && name.length <= 3 && !lettersOn()) return;
+			if (/^(g )?.$/.test(name) && !lettersOn()) return;
 			const action = now.current.find(([key]) => key === name)?.[1];
 			if (action && action() !== false) e.preventDefault();
 		};

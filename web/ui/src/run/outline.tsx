@@ -1,8 +1,10 @@
+import { useMemo } from "react";
 import { plural } from "../ui/format";
 import { State } from "../ui/state";
 import { clip, Safe } from "../ui/text";
 import type { RunFold, ThreadFold } from "./fold";
 import { Todos } from "./items_body";
+import { useSlow } from "./slow";
 import type { RunView } from "./store";
 
 interface Props {
@@ -14,12 +16,15 @@ interface Props {
 }
 
 const filesMax = 100;
+const filesMS = 500; // all items are looked through: not in each frame
 
 /** Outline is the agent's plan, the tree of its sub-agents, and the files that its tools named. */
 export function Outline({ view, thread, onFocus, onFile }: Props) {
 	const root = view.fold.thread(view.run.thread);
 	const done = root.todos.filter((t) => t.status === "completed").length;
-	const files = touched(view.fold);
+	const slow = useSlow(view.version, filesMS);
+	// biome-ignore lint/correctness/useExhaustiveDependencies: the fold changes in place, with the version.
+	const files = useMemo(() => touched(view.fold), [view.fold, slow]);
 	return (
 		<div className="flex min-w-0 flex-col gap-3 p-3">
 			<section aria-label="Plan">

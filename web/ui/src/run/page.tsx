@@ -165,6 +165,7 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 		["[", () => turn(true)],
 		["]", () => turn(false)],
 		["Ctrl \\", () => show(hide)],
+		["Escape", () => (drawer ? setDrawer(false) : false)],
 		["F6", nextRegion],
 		...panes.map((p, n): [string, () => unknown] => [String(n + 1), () => openPane(p)]),
 	]);

@@ -6,6 +6,7 @@ import { clock } from "../ui/format";
 import { clip, visible } from "../ui/text";
 import type { Item, ThreadFold } from "./fold";
 import { isFailed } from "./rows";
+import { useSlow } from "./slow";
 
 export interface Stop {
 	seq: number;
@@ -84,6 +85,7 @@ export function thin(marks: readonly Mark[], first: number, last: number, places
 }
 
 const places = 200;
+const trackMS = 500; // a track is made of all items: not in each frame
 const looks = { turn: "bg-quiet", approval: "bg-warn", error: "bg-bad", rewound: "bg-pause" };
 const signs = { turn: "", approval: "!", error: "×", rewound: "↶" };
 
@@ -99,8 +101,9 @@ interface Props {
 }
 
 export function Scrubber({ thread, version, first, at, onAt }: Props) {
+	const slow = useSlow(version, trackMS);
 	// biome-ignore lint/correctness/useExhaustiveDependencies: the thread changes in place, with the version.
-	const track = useMemo(() => trackOf(thread), [thread, version]);
+	const track = useMemo(() => trackOf(thread), [thread, slow]);
 	const bar = useRef<HTMLDivElement>(null);
 	const { stops, steps } = track;
 	const last = thread.seq;
