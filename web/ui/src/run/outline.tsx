@@ -1,10 +1,10 @@
 import { useMemo } from "react";
 import { plural } from "../ui/format";
+import { useSlow } from "../ui/slow";
 import { State } from "../ui/state";
 import { clip, Safe } from "../ui/text";
 import type { RunFold, ThreadFold } from "./fold";
 import { Todos } from "./items_body";
-import { useSlow } from "./slow";
 import type { RunView } from "./store";
 
 interface Props {
@@ -26,7 +26,7 @@ export function Outline({ view, thread, onFocus, onFile }: Props) {
 	// biome-ignore lint/correctness/useExhaustiveDependencies: the fold changes in place, with the version.
 	const files = useMemo(() => touched(view.fold), [view.fold, slow]);
 	return (
-		<div className="flex min-w-0 flex-col gap-3 p-3">
+		<div className="flex min-w-0 flex-1 flex-col gap-3 p-3">
 			<section aria-label="Plan">
 				<h2 className="text-quiet">Plan {root.todos.length > 0 && `${done}/${root.todos.length}`}</h2>
 				{root.todos.length ? <Todos todos={root.todos} /> : <p className="text-quiet">none</p>}

@@ -3,10 +3,10 @@
 
 import { useMemo, useRef } from "react";
 import { clock } from "../ui/format";
+import { useSlow } from "../ui/slow";
 import { clip, visible } from "../ui/text";
 import type { Item, ThreadFold } from "./fold";
 import { isFailed } from "./rows";
-import { useSlow } from "./slow";
 
 export interface Stop {
 	seq: number;

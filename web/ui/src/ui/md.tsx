@@ -3,7 +3,8 @@
 
 import DOMPurify, { type Config } from "dompurify";
 import { Marked } from "marked";
-import { memo, useEffect, useMemo, useRef, useState } from "react";
+import { memo, useMemo, useState } from "react";
+import { useSlow } from "./slow";
 import { visible } from "./text";
 
 const escaped = (s: string) => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
@@ -63,6 +64,7 @@ function clean(html: string): string {
 }
 
 const rawMax = 64 << 10;
+const paceMS = 50;
 
 const Block = memo(function Block({ text }: { text: string }) {
 	const html = useMemo(() => clean(marked.parse(text, { async: false })), [text]);
@@ -96,7 +98,8 @@ const unturned = (s: string) => s.replace(turning, (c) => `\\u{${c.codePointAt(0
 
 /** Markdown shows what a model wrote. While it is streamed it is drawn 20 times a second at most. */
 export const Markdown = memo(function Markdown({ text, streaming = false }: { text: string; streaming?: boolean }) {
-	const shown = unturned(usePaced(text, streaming));
+	const paced = useSlow(text, paceMS);
+	const shown = unturned(streaming ? paced : text);
 	if (shown.length > rawMax) return <Long text={shown} />;
 	return (
 		<div className="md">
@@ -120,29 +123,4 @@ function Long({ text }: { text: string }) {
 			)}
 		</>
 	);
-}
-
-const paceMS = 50;
-
-/** usePaced is a text that changes no more often than each paceMS while it streams. */
-function usePaced(text: string, streaming: boolean): string {
-	const [shown, setShown] = useState(text);
-	const newest = useRef(text);
-	const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
-	newest.current = text;
-	useEffect(() => {
-		if (!streaming || text === shown || timer.current) return;
-		timer.current = setTimeout(() => {
-			timer.current = undefined;
-			setShown(newest.current);
-		}, paceMS);
-	});
-	useEffect(
-		() => () => {
-			clearTimeout(timer.current);
-			timer.current = undefined;
-		},
-		[],
-	);
-	return streaming ? shown : text;
 }
