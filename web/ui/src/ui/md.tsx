@@ -66,8 +66,23 @@ function clean(html: string): string {
 const rawMax = 64 << 10;
 const paceMS = 50;
 
+// Blocks come back as rows scroll by, and when what was streamed is settled: they are parsed once.
+const parsed = new Map<string, string>();
+const parsedMax = 1000;
+const parsedLength = 4096;
+
+function htmlOf(text: string): string {
+	let html = parsed.get(text);
+	if (html !== undefined) return html;
+	html = clean(marked.parse(text, { async: false }));
+	if (text.length > parsedLength) return html;
+	if (parsed.size >= parsedMax) parsed.delete(parsed.keys().next().value!);
+	parsed.set(text, html);
+	return html;
+}
+
 const Block = memo(function Block({ text }: { text: string }) {
-	const html = useMemo(() => clean(marked.parse(text, { async: false })), [text]);
+	const html = useMemo(() => htmlOf(text), [text]);
 	// biome-ignore lint/security/noDangerouslySetInnerHtml: this is the one place, and it is cleaned.
 	return <div className="md" dangerouslySetInnerHTML={{ __html: html }} />;
 });
