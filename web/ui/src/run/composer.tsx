@@ -1,28 +1,42 @@
-import { useState } from "react";
-import { post } from "../api/http";
+import { useRef, useState } from "react";
+import { useLocation } from "wouter";
+import { call, key as newKey } from "../api/http";
+import type { Schemas } from "../api/types";
 import { useLive } from "../live";
 import { ProblemBox } from "../ui/problem";
 import type { RunView } from "./store";
 
 /** Composer sends a message to the run, or to a new run on its thread when it is over. While the
  * connection is lost it keeps the text and sends nothing. */
-export function Composer({ view }: { view: RunView }) {
+export function Composer({ view, past }: { view: RunView; past: boolean }) {
 	const key = `skete.draft.${view.run.id}`;
 	const [text, setText] = useState(() => sessionStorage.getItem(key) ?? "");
 	const [problem, setProblem] = useState<unknown>(null);
 	const [busy, setBusy] = useState(false);
 	const lost = useLive().state === "lost";
+	const over = view.fold.thread(view.run.thread).over();
+	const idempotent = useRef("");
+	const [, go] = useLocation();
+	const off = past ? "You look at the past: go back to live to write" : lost ? "The connection is lost: nothing is sent" : "";
 	const write = (t: string) => {
 		setText(t);
 		sessionStorage.setItem(key, t);
+		idempotent.current = "";
 	};
 	const send = async () => {
-		if (!text.trim() || busy || lost) return;
+		if (!text.trim() || busy || off) return;
 		setBusy(true);
 		setProblem(null);
 		try {
-			await post(`/v1/runs/${view.run.id}/send`, { text });
+			idempotent.current ||= newKey();
+			const headers = { "Idempotency-Key": idempotent.current };
+			const sent = await call<Schemas["Sent"]>(`/v1/runs/${encodeURIComponent(view.run.id)}/send`, {
+				method: "POST",
+				body: { text },
+				headers,
+			});
 			write("");
+			if (sent.run !== view.run.id) go(`/runs/${sent.run}`);
 		} catch (err) {
 			setProblem(err);
 		}
@@ -46,16 +60,11 @@ export function Composer({ view }: { view: RunView }) {
 					onKeyDown={(e) => {
 						if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) void send();
 					}}
-					placeholder="Message to the agent"
+					placeholder={off || (over ? "Message to the agent: a new run goes on from here" : "Message to the agent (Ctrl Enter sends)")}
 					className="field min-w-0 flex-1 resize-y"
 				/>
-				<button
-					type="submit"
-					className="button main"
-					disabled={!text.trim() || busy || lost}
-					title={lost ? "The connection is lost" : undefined}
-				>
-					Send
+				<button type="submit" className="button main" disabled={!text.trim() || busy || !!off} title={off || undefined}>
+					{busy ? "Sending" : "Send"}
 				</button>
 			</div>
 		</form>

@@ -35,6 +35,7 @@ export interface EventData {
 		blob?: string;
 		bytes?: number;
 		file?: string;
+		shown_blob?: string;
 		took_ns?: number;
 		usage?: UsageData;
 		cost_usd?: number;

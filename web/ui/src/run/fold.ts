@@ -25,7 +25,7 @@ export interface InputItem extends Base {
 	name: string;
 	text: string;
 	media: { type: string; hash: string }[];
-	/** blob holds the whole, of which text is the beginning. */
+	/** blob holds what the model was shown, where that was too large for the log. */
 	blob?: string;
 }
 
@@ -33,6 +33,8 @@ export interface TextItem extends Base {
 	kind: "text";
 	text: string;
 	streaming: boolean;
+	/** blob holds the answer, of which the log has only the shape. */
+	blob?: string;
 }
 
 export interface ReasoningItem extends Base {
@@ -40,6 +42,7 @@ export interface ReasoningItem extends Base {
 	text: string;
 	streaming: boolean;
 	tookMS: number;
+	blob?: string;
 }
 
 export type CallState = "streaming" | "pending" | "waiting" | "running" | "done" | "failed" | "rejected" | "answered";
@@ -66,6 +69,7 @@ export interface CallItem extends Base {
 	argsText: string;
 	state: CallState;
 	startedAt: string;
+	endedAt: string;
 	endedSeq: number;
 	tookMS: number;
 	exit?: number;
@@ -79,9 +83,15 @@ export interface CallItem extends Base {
 	liveBytes: number;
 	asked?: AskFold;
 	todos?: TodoData[];
+	/** before is the plan that todos replaced. */
+	before?: TodoData[];
 	/** thread of the sub-agent that it started. */
 	thread?: string;
 	media: { type: string; hash: string }[];
+	/** blob holds the answer that has the arguments, of which the log has only the shape. */
+	blob?: string;
+	/** shownBlob holds what the model was shown of the output, where that was too large for the log. */
+	shownBlob?: string;
 }
 
 export interface NoteItem extends Base {
@@ -109,6 +119,18 @@ export interface EndItem extends Base {
 
 export type Item = InputItem | TextItem | ReasoningItem | CallItem | NoteItem | FailureItem | EndItem;
 
+/** Seed is what a run's record says of events that were not loaded. */
+export interface Seed {
+	step: number;
+	costUSD: number;
+	agent: string;
+	title: string;
+	model: string;
+	machine: string;
+	startedAt: string;
+	todos: TodoData[];
+}
+
 const liveBytesMax = 64 << 10;
 const taskTool = "task";
 
@@ -131,6 +153,8 @@ export class ThreadFold {
 	readonly items: Item[] = [];
 	/** seq of the last event. */
 	seq = 0;
+	/** run whose events these are: a sub-agent has one of its own. */
+	run = "";
 	step = 0;
 	state = "pending";
 	reason = "";
@@ -173,6 +197,7 @@ export class ThreadFold {
 	apply(e: RunEvent): boolean {
 		if (e.seq <= this.seq) return false;
 		this.seq = e.seq;
+		this.run = e.run ?? this.run;
 		this.lastAt = e.at;
 		const handler = handlers[e.kind as keyof EventData] as ((t: ThreadFold, e: RunEvent, d: unknown) => void) | undefined;
 		if (handler) handler(this, e, e.data);
@@ -222,10 +247,48 @@ export class ThreadFold {
 		if (!this.liveKeys.length) return;
 		const gone = new Set(this.liveKeys);
 		this.liveKeys = [];
-		const kept = this.items.filter((i) => !gone.has(i.key));
-		this.items.length = 0;
-		this.at.clear();
-		for (const i of kept) this.push(i);
+		const from = Math.min(...[...gone].map((key) => this.at.get(key) ?? this.items.length));
+		const tail = this.items.splice(from);
+		for (const i of tail) this.at.delete(i.key);
+		for (const i of tail) if (!gone.has(i.key)) this.push(i);
+	}
+
+	/** seed is what is known of a run whose first events are not here. */
+	seed(from: Seed): void {
+		this.step = from.step;
+		this.costUSD = from.costUSD;
+		this.agent = from.agent;
+		this.title = from.title;
+		this.model = from.model;
+		this.machine = from.machine;
+		this.startedAt = from.startedAt;
+		this.todos = from.todos;
+		this.state = "running";
+	}
+
+	/** adopt takes over what was on its way when the log was folded anew. */
+	adopt(old: ThreadFold): void {
+		if (old.seq > this.seq) return;
+		this.live = { ...old.live };
+		for (const key of old.liveKeys) {
+			const item = old.item(key);
+			if (item) this.putLive(item);
+		}
+		for (const was of old.items) {
+			if (was.kind !== "call" || !was.live) continue;
+			const now = this.callItem(was.call);
+			if (now && !now.endedSeq) this.put({ ...now, live: was.live, liveBytes: was.liveBytes });
+		}
+	}
+
+	/** fill puts an answer whose blob was loaded in the place of its shapes. */
+	fill(seq: number, blocks: Block[] | null): void {
+		(blocks ?? []).forEach((b, n) => {
+			const item = b.call ? this.callItem(b.call.id) : this.item(`e:${seq}.${n}`);
+			if (!item) return;
+			if (item.kind === "call") this.put({ ...item, args: item.args ?? b.call?.args, blob: undefined });
+			else if (item.kind === "text" || item.kind === "reasoning") this.put({ ...item, text: b.text ?? "", blob: undefined });
+		});
 	}
 
 	/** rewind marks what is no longer part of the conversation. */
@@ -254,7 +317,8 @@ export class ThreadFold {
 		const key = `l:call:${l.index ?? 0}`;
 		const old = this.item(key) as CallItem | undefined;
 		const argsText = ((old?.argsText ?? "") + more).slice(-liveBytesMax);
-		this.putLive({ ...newCall(key, "", old?.tool || name), seq: this.seq + 1, at: now, step: this.step + 1, state: "streaming", argsText });
+		const base = { key, seq: this.seq + 1, at: now, step: this.step + 1 };
+		this.putLive({ ...newCall(base, "", old?.tool || name, undefined), state: "streaming", argsText });
 	}
 
 	private putLive(item: Item): void {
@@ -270,27 +334,38 @@ export class ThreadFold {
 	}
 }
 
-function newCall(key: string, call: string, tool: string): CallItem {
+/** newCall has all fields from the beginning: copies of objects of one shape are cheap, and a long
+ * run makes tens of thousands of them. */
+function newCall(base: Base, call: string, tool: string, args: unknown, blob?: string): CallItem {
 	return {
 		kind: "call",
-		key,
-		seq: 0,
-		at: "",
-		step: 0,
+		key: base.key,
+		seq: base.seq,
+		at: base.at,
+		step: base.step,
+		rewound: undefined,
 		call,
 		tool,
-		args: undefined,
+		args,
 		argsText: "",
 		state: "pending",
 		startedAt: "",
+		endedAt: "",
 		endedSeq: 0,
 		tookMS: 0,
+		exit: undefined,
 		code: "",
 		output: "",
 		bytes: 0,
 		live: "",
 		liveBytes: 0,
+		asked: undefined,
+		todos: undefined,
+		before: undefined,
+		thread: undefined,
 		media: [],
+		blob,
+		shownBlob: undefined,
 	};
 }
 
@@ -410,7 +485,7 @@ const handlers: Handlers = {
 		t.note(e, lost ? "lost" : "bound", lost ? `The machine was lost; it goes on in ${d.machine}` : `Works in ${d.machine}`, "", lost);
 	},
 	"thread.claimed": (t, e, d) => {
-		if (d.term > 1 && !t.over()) t.note(e, "resumed", "A server took the run up again", "");
+		if (d.term > 1 && t.startedAt && !t.over()) t.note(e, "resumed", "A server took the run up again", "");
 	},
 };
 
@@ -421,32 +496,45 @@ function completed(t: ThreadFold, e: RunEvent, d: EventData["model.completed"]):
 	t.spend(d.usage, d.cost_usd);
 	if (!t.over()) t.state = "running";
 	(d.message.blocks ?? []).forEach((b, n) => {
-		const base = t.base(e, `e:${e.seq}.${n}`);
-		if (b.kind === "text" && b.text) t.push({ ...base, kind: "text", text: b.text, streaming: false });
-		else if (b.kind === "reasoning" && b.text)
-			t.push({ ...base, kind: "reasoning", text: b.text, streaming: false, tookMS: ms(d.took_ns) });
-		else if (b.call) t.put({ ...newCall(`c:${b.call.id}`, b.call.id, b.call.name), seq: e.seq, at: e.at, step: t.step, args: b.call.args });
+		const item = answered(t, e, d, b, n);
+		if (item) t.put(item);
 	});
+}
+
+/** answered is the item of a block of an answer. */
+function answered(t: ThreadFold, e: RunEvent, d: EventData["model.completed"], b: Block, n: number): Item | null {
+	const { blob } = d;
+	if (b.call) return newCall(t.base(e, `c:${b.call.id}`), b.call.id, b.call.name, blob ? undefined : b.call.args, blob);
+	const text = b.text ?? "";
+	if (!text && !blob) return null;
+	const { key, seq, at, step } = t.base(e, `e:${e.seq}.${n}`);
+	if (b.kind === "text") return { kind: "text", key, seq, at, step, rewound: undefined, text, streaming: false, blob };
+	if (b.kind !== "reasoning") return null;
+	return { kind: "reasoning", key, seq, at, step, rewound: undefined, text, streaming: false, tookMS: ms(d.took_ns), blob };
 }
 
 function toolCompleted(t: ThreadFold, e: RunEvent, d: EventData["tool.completed"]): void {
 	const item = t.callItem(d.call);
 	if (!item) return;
 	t.spend(d.usage, d.cost_usd);
+	const before = d.todos && t.todos;
 	if (d.todos) t.todos = d.todos;
 	const settled = item.state === "rejected" || item.state === "answered";
 	t.put({
 		...item,
 		state: settled ? item.state : d.failed ? "failed" : "done",
 		endedSeq: e.seq,
+		endedAt: e.at,
 		tookMS: ms(d.took_ns),
 		exit: d.exit,
 		code: d.code ?? "",
 		output: textOf(d.blocks),
-		bytes: d.bytes ?? 0,
+		bytes: d.blob ? (d.bytes ?? 0) : 0,
 		media: mediaOf(d.blocks),
 		live: "",
 		todos: d.todos,
+		before,
+		shownBlob: d.shown_blob,
 	});
 }
 
@@ -465,6 +553,11 @@ export class RunFold {
 			this.threads.set(id, t);
 		}
 		return t;
+	}
+
+	/** adopt takes over live news of the fold that this one replaces. */
+	adopt(old: RunFold): void {
+		for (const [id, t] of old.threads) this.threads.get(id)?.adopt(t);
 	}
 
 	apply(thread: string, e: RunEvent): boolean {

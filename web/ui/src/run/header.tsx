@@ -1,37 +1,65 @@
-import { PanelRight, Square } from "lucide-react";
-import { useState } from "react";
+import { GitFork, ListTree, PanelRight, Square } from "lucide-react";
+import { useEffect, useState } from "react";
+import { Link } from "wouter";
 import { post } from "../api/http";
+import { useSandbox } from "../api/queries";
 import { useLive } from "../live";
-import { clock, money, plural } from "../ui/format";
+import { clock, duration, money, plural } from "../ui/format";
 import { ProblemBox } from "../ui/problem";
-import { State } from "../ui/state";
+import { Isolation, State } from "../ui/state";
 import { clip, Safe } from "../ui/text";
+import type { ThreadFold } from "./fold";
 import type { RunView } from "./store";
 
+interface Props {
+	view: RunView;
+	machine: string;
+	/** past: what is shown was so once; nothing is done to the run from here. */
+	past: boolean;
+	workspace: boolean;
+	outline: boolean;
+	onWorkspace(): void;
+	onOutline(): void;
+	onFork(): void;
+}
+
 /** RunHeader is what the run is, and what can be done with all of it. */
-export function RunHeader({ view, workspace, onWorkspace }: { view: RunView; workspace: boolean; onWorkspace(): void }) {
+export function RunHeader({ view, machine, past, workspace, outline, onWorkspace, onOutline, onFork }: Props) {
 	const t = view.fold.thread(view.run.thread);
-	const live = useLive();
 	const [problem, setProblem] = useState<unknown>(null);
-	const stop = () => post(`/v1/runs/${view.run.id}/cancel`).catch(setProblem);
-	const unknown = live.state === "lost" && !t.over();
+	const stop = () => {
+		setProblem(null);
+		return post(`/v1/runs/${encodeURIComponent(view.run.id)}/cancel`).catch(setProblem);
+	};
 	return (
 		<div className="flex flex-col border-line border-b">
 			<div className="flex min-h-10 flex-wrap items-center gap-x-3 gap-y-1 px-3 py-1">
-				<h1 className="min-w-0 flex-1 truncate font-semibold">
+				<button
+					type="button"
+					className="button icon plain max-[899px]:hidden min-[1200px]:hidden"
+					aria-expanded={outline}
+					aria-label="Plan and agents"
+					title="Plan and agents"
+					onClick={onOutline}
+				>
+					<ListTree size={16} aria-hidden />
+				</button>
+				<h1 className="min-w-40 flex-1 truncate font-semibold">
 					<Safe>{clip(view.run.title || view.run.id, 200)}</Safe>
 				</h1>
-				<span data-state={unknown ? "unknown" : t.state}>
-					{unknown ? <span className="text-warn">unknown since {clock(live.lastAt || live.since)}</span> : <State of={t.state} />}
-				</span>
+				<RunState of={t} past={past} />
 				<span className="text-quiet">{plural(t.step, "step")}</span>
 				<span className="text-quiet">{money(t.costUSD)}</span>
-				<button type="button" className="button" onClick={() => void stop()} disabled={t.over() || t.cancelling}>
+				{machine && <Machine id={machine} />}
+				<button type="button" className="button" onClick={() => void stop()} disabled={past || t.over() || t.cancelling}>
 					<Square size={14} aria-hidden /> {t.cancelling && !t.over() ? "Stopping" : "Stop"}
+				</button>
+				<button type="button" className="button" onClick={onFork}>
+					<GitFork size={14} aria-hidden /> Fork
 				</button>
 				<button
 					type="button"
-					className="button icon plain"
+					className="button icon plain max-[899px]:hidden"
 					aria-pressed={workspace}
 					aria-label="Workspace"
 					title="Workspace (Ctrl \)"
@@ -42,5 +70,42 @@ export function RunHeader({ view, workspace, onWorkspace }: { view: RunView; wor
 			</div>
 			{problem !== null && <ProblemBox of={problem} />}
 		</div>
+	);
+}
+
+/** RunState tells the state that the log tells. A lost connection says that it does not know. */
+function RunState({ of: t, past }: { of: ThreadFold; past: boolean }) {
+	const live = useLive();
+	const unknown = live.state === "lost" && !t.over() && !past;
+	return (
+		<span className="flex items-center gap-2" data-state={unknown ? "unknown" : t.state}>
+			{unknown ? <span className="text-warn">unknown since {clock(live.lastAt || live.since)}</span> : <State of={t.state} />}
+			<Elapsed of={t} still={unknown || past} />
+		</span>
+	);
+}
+
+function Elapsed({ of: t, still }: { of: ThreadFold; still: boolean }) {
+	const [now, setNow] = useState(Date.now);
+	const going = !still && !t.over();
+	useEffect(() => {
+		if (!going) return;
+		setNow(Date.now());
+		const timer = setInterval(() => setNow(Date.now()), 1000);
+		return () => clearInterval(timer);
+	}, [going]);
+	if (!t.startedAt) return null;
+	const end = going ? now : Date.parse(t.endedAt || t.lastAt || t.startedAt);
+	const ms = Math.max(0, end - Date.parse(t.startedAt));
+	return <span className="text-quiet tabular-nums">{duration(going ? Math.floor(ms / 1000) * 1000 : ms)}</span>;
+}
+
+function Machine({ id }: { id: string }) {
+	const sandbox = useSandbox(id).data;
+	return (
+		<Link href={`/vms/${encodeURIComponent(id)}`} className="flex items-center gap-1 text-quiet underline-offset-2 hover:underline">
+			{sandbox && <Isolation of={sandbox.isolation} />}
+			<code>{clip(sandbox?.name || id, 14)}</code>
+		</Link>
 	);
 }

@@ -1,54 +1,92 @@
-import { Check, Circle, CircleDot } from "lucide-react";
+import { useMemo } from "react";
+import { plural } from "../ui/format";
+import { useSlow } from "../ui/slow";
 import { State } from "../ui/state";
 import { clip, Safe } from "../ui/text";
-import type { ThreadFold } from "./fold";
+import type { RunFold, ThreadFold } from "./fold";
+import { Todos } from "./items_body";
 import type { RunView } from "./store";
 
-/** Outline is the agent's plan and the tree of its sub-agents, always in sight. */
-export function Outline({ view }: { view: RunView }) {
+interface Props {
+	view: RunView;
+	/** thread whose timeline is shown. */
+	thread: string;
+	onFocus(thread: string): void;
+	onFile(path: string): void;
+}
+
+const filesMax = 100;
+const filesMS = 500; // all items are looked through: not in each frame
+
+/** Outline is the agent's plan, the tree of its sub-agents, and the files that its tools named. */
+export function Outline({ view, thread, onFocus, onFile }: Props) {
 	const root = view.fold.thread(view.run.thread);
 	const done = root.todos.filter((t) => t.status === "completed").length;
+	const slow = useSlow(view.version, filesMS);
+	// biome-ignore lint/correctness/useExhaustiveDependencies: the fold changes in place, with the version.
+	const files = useMemo(() => touched(view.fold), [view.fold, slow]);
 	return (
-		<aside aria-label="Plan and agents" className="hidden w-56 shrink-0 flex-col gap-3 overflow-auto border-line border-r p-3 lg:flex">
+		<div className="flex min-w-0 flex-1 flex-col gap-3 p-3">
 			<section aria-label="Plan">
 				<h2 className="text-quiet">Plan {root.todos.length > 0 && `${done}/${root.todos.length}`}</h2>
-				<ul>
-					{root.todos.map((t, i) => (
-						<li key={i} className="flex items-start gap-1">
-							{t.status === "completed" ? <Check size={14} aria-label="done" className="mt-0.5 shrink-0 text-good" /> : null}
-							{t.status === "in_progress" ? <CircleDot size={14} aria-label="under way" className="mt-0.5 shrink-0 text-accent" /> : null}
-							{t.status === "pending" ? <Circle size={14} aria-label="to do" className="mt-0.5 shrink-0 text-quiet" /> : null}
-							<span className="min-w-0 break-words">
-								<Safe>{clip(t.content, 200)}</Safe>
-							</span>
-						</li>
-					))}
-				</ul>
+				{root.todos.length ? <Todos todos={root.todos} /> : <p className="text-quiet">none</p>}
 			</section>
 			<section aria-label="Agents">
 				<h2 className="text-quiet">Agents</h2>
 				<ul>
-					<Agent of={root} view={view} />
+					<Agent of={root} view={view} thread={thread} onFocus={onFocus} />
 				</ul>
 			</section>
-		</aside>
+			<section aria-label="Files">
+				<h2 className="text-quiet">Files written: {files.length}</h2>
+				<ul>
+					{files.slice(0, filesMax).map((path) => (
+						<li key={path}>
+							<button type="button" className="block min-h-6 w-full truncate text-left hover:underline" onClick={() => onFile(path)}>
+								<Safe>{path}</Safe>
+							</button>
+						</li>
+					))}
+				</ul>
+				{files.length > filesMax && <p className="text-quiet">and {plural(files.length - filesMax, "more", "more")}</p>}
+			</section>
+		</div>
 	);
 }
 
-function Agent({ of, view }: { of: ThreadFold; view: RunView }) {
+/** touched are the files that calls of file tools wrote; what commands did, Changes shows. */
+function touched(fold: RunFold): string[] {
+	const paths = new Set<string>();
+	for (const t of fold.threads.values())
+		for (const i of t.items) {
+			if (i.kind !== "call" || i.state !== "done" || i.rewound) continue;
+			if (i.tool !== "write_file" && i.tool !== "edit_file") continue;
+			const path = (i.args as { file_path?: unknown } | null)?.file_path;
+			if (typeof path === "string") paths.add(path);
+		}
+	return [...paths].sort();
+}
+
+function Agent({ of, view, thread, onFocus }: { of: ThreadFold; view: RunView; thread: string; onFocus(thread: string): void }) {
 	const beneath = view.fold.children(of.id);
+	const here = of.id === thread;
 	return (
 		<li>
-			<span className="flex items-center justify-between gap-1">
+			<button
+				type="button"
+				aria-current={here ? "true" : undefined}
+				onClick={() => onFocus(of.id)}
+				className={`flex min-h-7 w-full items-center justify-between gap-1 text-left ${here ? "font-semibold text-accent" : ""}`}
+			>
 				<span className="truncate">
-					<Safe>{of.agent || "agent"}</Safe>
+					<Safe>{clip(of.agent || "agent", 60)}</Safe>
 				</span>
 				<State of={of.state} />
-			</span>
+			</button>
 			{beneath.length > 0 && (
 				<ul className="border-line border-l pl-2">
 					{beneath.map((t) => (
-						<Agent key={t.id} of={t} view={view} />
+						<Agent key={t.id} of={t} view={view} thread={thread} onFocus={onFocus} />
 					))}
 				</ul>
 			)}

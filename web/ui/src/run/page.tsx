@@ -1,33 +1,359 @@
-// The screen of a run: outline, timeline, workspace.
+// The screen of a run: outline, timeline, workspace, and the bar that leads into its past.
 
-import { useState } from "react";
+import { useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
+import { socket, useLive } from "../live";
+import { clock, plural } from "../ui/format";
 import { ProblemBox } from "../ui/problem";
 import { Split } from "../ui/split";
+import { clip, Safe } from "../ui/text";
+import { useNumber, useParam } from "../ui/url";
 import { Workspace } from "../workspace";
+import { type Scene, SceneContext } from "./context";
+import type { RunFold, ThreadFold } from "./fold";
+import { Fork } from "./fork";
 import { RunHeader } from "./header";
+import { Help } from "./help";
+import { useKeys } from "./keys";
 import { Outline } from "./outline";
-import { useRun } from "./store";
-import { Timeline } from "./timeline";
+import { Scrubber, stepAfter, stepBefore, trackOf } from "./scrubber";
+import { type RunStore, type RunView, useRun } from "./store";
+import { Timeline, type TimelineKeys } from "./timeline";
 
 export default function RunPage({ id }: { id: string }) {
 	const { store, view, error } = useRun(id);
-	const [hide, setHide] = useState(false);
 	if (error) return <ProblemBox of={error} />;
-	if (!view) return null;
-	const machine = view.fold.thread(view.run.thread).machine || view.run.sandbox || "";
+	if (!view) return <Skeleton />;
+	return <RunScreen key={view.run.id} store={store} now={view} />;
+}
+
+const skeletonMS = 150;
+
+/** Skeleton stands for rows on the first load, if that takes a while. */
+function Skeleton() {
+	const [late, setLate] = useState(false);
+	useEffect(() => {
+		const t = setTimeout(() => setLate(true), skeletonMS);
+		return () => clearTimeout(t);
+	}, []);
+	if (!late) return null;
 	return (
-		<div className="flex min-h-0 flex-1 flex-col">
-			<RunHeader view={view} onWorkspace={() => setHide(!hide)} workspace={!hide} />
-			<div className="flex min-h-0 flex-1">
-				<Outline view={view} />
-				<Split
-					name="the timeline"
-					at={0.5}
-					left={<Timeline store={store} view={view} />}
-					right={<Workspace sandbox={machine} run={id} past={false} />}
-					hideRight={hide}
-				/>
-			</div>
+		<div className="flex flex-col gap-2 p-3" role="status" aria-label="Loading the run">
+			{[60, 80, 40, 70, 50].map((w) => (
+				<div key={w} aria-hidden className="h-5 rounded bg-sunken" style={{ width: `${w}%` }} />
+			))}
 		</div>
+	);
+}
+
+/** usePast is the fold that is shown: that of now, or that of an event. */
+function usePast(store: RunStore, now: RunView, at: number): RunView {
+	// biome-ignore lint/correctness/useExhaustiveDependencies: the past is another when older events, or those of sub-agents, come.
+	const past = useMemo(() => (at ? store.past(at) : null), [store, at, now.fold, now.subEvents]);
+	return useMemo(() => (past ? { ...now, fold: past } : now), [past, now]);
+}
+
+const commitMS = 250;
+
+/** useAt is the event that is looked at; 0 = live. The address follows a drag at a distance: browsers
+ * bound how often it may change. */
+function useAt(): [number, (at: number) => void] {
+	const [kept, keep] = useNumber("at");
+	const [at, setAt] = useState(kept);
+	const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+	useEffect(() => {
+		if (!timer.current) setAt(kept);
+	}, [kept]);
+	useEffect(() => () => clearTimeout(timer.current), []);
+	const set = useCallback(
+		(to: number) => {
+			setAt(to);
+			clearTimeout(timer.current);
+			timer.current = setTimeout(() => {
+				timer.current = undefined;
+				keep(to);
+			}, commitMS);
+		},
+		[keep],
+	);
+	return [at, set];
+}
+
+const narrow = window.matchMedia("(max-width: 899px)");
+
+function useNarrow(): boolean {
+	return useSyncExternalStore(
+		(on) => {
+			narrow.addEventListener("change", on);
+			return () => narrow.removeEventListener("change", on);
+		},
+		() => narrow.matches,
+	);
+}
+
+/** Place is what a narrow screen shows of the three. */
+type Place = "outline" | "timeline" | "workspace";
+
+const panes = ["changes", "files", "terminal", "preview"] as const;
+const hideKey = "skete.workspace.hidden";
+
+function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
+	const root = now.run.thread;
+	const [at, setAt] = useAt();
+	const view = usePast(store, now, at);
+	const [agent, setAgent] = useParam("agent");
+	const [, setPane] = useParam("pane");
+	const [, setFile] = useParam("file");
+	const [hide, setHide] = useState(() => localStorage.getItem(hideKey) === "1");
+	const [place, setPlace] = useState<Place>("timeline");
+	const [drawer, setDrawer] = useState(false);
+	const [help, setHelp] = useState(false);
+	const [forkAt, setForkAt] = useState(0);
+	const timeline = useRef<TimelineKeys | null>(null);
+	const small = useNarrow();
+	const past = at > 0;
+	const still = past ? view.fold.thread(root).lastAt : "";
+	const thread = threadOf(view.fold, root, agent);
+	const machine = view.fold.thread(root).machine || (past ? "" : now.run.sandbox) || "";
+	const fresh = useFresh(now, at);
+
+	const focus = useCallback(
+		(id: string) => {
+			setAgent(id === root ? "" : id.slice(root.length + 1), true);
+			setDrawer(false);
+			setPlace("timeline");
+		},
+		[setAgent, root],
+	);
+	const show = useCallback((to: boolean) => {
+		setHide(!to);
+		if (to) localStorage.removeItem(hideKey);
+		else localStorage.setItem(hideKey, "1");
+	}, []);
+	const openPane = useCallback(
+		(pane: string) => {
+			show(true);
+			setPlace("workspace");
+			setPane(pane === "changes" ? "" : pane);
+		},
+		[show, setPane],
+	);
+	const openFile = useCallback(
+		(path: string) => {
+			openPane("changes");
+			setFile(path);
+		},
+		[openPane, setFile],
+	);
+	const scene = useMemo<Scene>(() => ({ store, root, still, focus, openFile }), [store, root, still, focus, openFile]);
+	const live = () => setAt(0);
+	const turn = (back: boolean) => {
+		const t = now.fold.thread(root);
+		const { steps } = trackOf(t);
+		if (back) setAt(stepBefore(steps, at || t.seq) || at);
+		else if (at) setAt(stepAfter(steps, at));
+	};
+	useKeys([
+		["?", () => setHelp(true)],
+		[
+			"g l",
+			() => {
+				live();
+				requestAnimationFrame(() => timeline.current?.toEnd());
+			},
+		],
+		["A", () => timeline.current?.toApproval()],
+		["[", () => turn(true)],
+		["]", () => turn(false)],
+		["Ctrl \\", () => show(hide)],
+		["Escape", () => (drawer ? setDrawer(false) : false)],
+		["F6", nextRegion],
+		...panes.map((p, n): [string, () => unknown] => [String(n + 1), () => openPane(p)]),
+	]);
+	const showOutline = small ? place === "outline" : drawer;
+	return (
+		<SceneContext.Provider value={scene}>
+			<div className={`flex min-h-0 min-w-0 flex-1 flex-col ${past ? "border-4 border-accent" : ""}`} data-past={past || undefined}>
+				<RunHeader
+					view={view}
+					machine={machine}
+					past={past}
+					workspace={!hide}
+					outline={drawer}
+					onWorkspace={() => show(hide)}
+					onOutline={() => setDrawer(!drawer)}
+					onFork={() => setForkAt(at || now.fold.thread(root).seq)}
+				/>
+				<Late />
+				{now.error && <ProblemBox of={now.error} />}
+				{past && <PastBar view={view} root={root} fresh={fresh} onFork={() => setForkAt(at)} onLive={live} />}
+				{thread.id !== root && <Crumbs fold={view.fold} root={root} thread={thread} onFocus={focus} />}
+				<div className="relative flex min-h-0 flex-1">
+					<aside
+						aria-label="Plan and agents"
+						tabIndex={-1}
+						data-region
+						className={`overflow-auto border-line border-r bg-ground min-[1200px]:static min-[1200px]:flex min-[1200px]:w-56 min-[1200px]:shrink-0 ${
+							showOutline ? (small ? "flex flex-1" : "absolute inset-y-0 left-0 z-30 flex w-72") : "hidden"
+						}`}
+					>
+						<Outline view={view} thread={thread.id} onFocus={focus} onFile={openFile} />
+					</aside>
+					<div className={`min-h-0 min-w-0 flex-1 ${small && place === "outline" ? "hidden" : "flex"}`}>
+						<Split
+							name="the timeline"
+							at={0.5}
+							left={<Timeline store={store} view={view} thread={thread} past={past} keys={timeline} />}
+							right={<Workspace sandbox={machine} run={now.run.id} past={past} />}
+							hideLeft={small && place === "workspace"}
+							hideRight={small ? place !== "workspace" : hide}
+						/>
+					</div>
+				</div>
+				<Scrubber thread={now.fold.thread(root)} version={now.version} first={now.firstSeq} at={at} onAt={setAt} />
+				{small && <PlaceBar place={place} onPlace={setPlace} onPane={openPane} />}
+			</div>
+			<Help open={help} onClose={() => setHelp(false)} />
+			<Fork run={now.run.id} at={forkAt} onClose={() => setForkAt(0)} />
+		</SceneContext.Provider>
+	);
+}
+
+/** threadOf is the thread that the address names, or the run's own. */
+function threadOf(fold: RunFold, root: string, agent: string): ThreadFold {
+	return (agent && fold.threads.get(`${root}/${agent}`)) || fold.thread(root);
+}
+
+/** useFresh counts the events that came since the past is looked at. */
+function useFresh(now: RunView, at: number): number {
+	const seq = now.fold.thread(now.run.thread).seq;
+	const [from, setFrom] = useState(0);
+	if (at && !from) setFrom(seq);
+	if (!at && from) setFrom(0);
+	return at && from ? seq - from : 0;
+}
+
+/** nextRegion moves the focus to the next part of the page. */
+function nextRegion(): void {
+	const all = [...document.querySelectorAll<HTMLElement>("[data-region], [aria-label='Workspace'] [role=tab][aria-selected=true]")].filter(
+		(e) => e.offsetParent !== null,
+	);
+	const here = all.findIndex((e) => e.contains(document.activeElement));
+	all[(here + 1) % all.length]?.focus();
+}
+
+interface PastProps {
+	view: RunView;
+	root: string;
+	fresh: number;
+	onFork(): void;
+	onLive(): void;
+}
+
+/** PastBar says that what is shown was recorded, and that nothing is done by looking. */
+function PastBar({ view, root, fresh, onFork, onLive }: PastProps) {
+	const t = view.fold.thread(root);
+	return (
+		<div className="flex flex-wrap items-center gap-2 bg-accent-ground px-3 py-1">
+			<span role="status">
+				You look at {t.lastAt ? clock(t.lastAt) : "the beginning"}. <strong>Nothing is executed.</strong>
+			</span>
+			<button type="button" className="button" onClick={onFork}>
+				Fork from here
+			</button>
+			<button type="button" className="button main" onClick={onLive}>
+				Back to live
+			</button>
+			{fresh > 0 && <span>{fresh} new</span>}
+		</div>
+	);
+}
+
+const lateMS = 60_000;
+
+/** Late says, when the connection has been lost for long, that what is here can still be read. */
+function Late() {
+	const live = useLive();
+	const [, tick] = useState(0);
+	const lost = live.state === "lost";
+	useEffect(() => {
+		if (!lost) return;
+		const t = setInterval(() => tick((n) => n + 1), 5000);
+		return () => clearInterval(t);
+	}, [lost]);
+	if (!lost || Date.now() - live.since < lateMS) return null;
+	return (
+		<div role="alert" className="flex flex-wrap items-center gap-2 bg-warn-ground px-3 py-1 text-warn">
+			<span>
+				The server has not answered since {clock(live.since)} ({plural(live.tries, "try", "tries")}). You can go on reading; how the run is,
+				is not known.
+			</span>
+			<button type="button" className="button" onClick={() => socket.again()}>
+				Retry
+			</button>
+		</div>
+	);
+}
+
+interface CrumbsProps {
+	fold: RunFold;
+	root: string;
+	thread: ThreadFold;
+	onFocus(thread: string): void;
+}
+
+/** Crumbs lead from a sub-agent back to those above it. */
+function Crumbs({ fold, root, thread, onFocus }: CrumbsProps) {
+	const parts = thread.id.slice(root.length + 1).split("/");
+	const above = [root, ...parts.slice(0, -1).map((_, n) => `${root}/${parts.slice(0, n + 1).join("/")}`)];
+	const name = (id: string) => clip(fold.threads.get(id)?.agent || "agent", 60);
+	return (
+		<nav aria-label="Agents above" className="flex flex-wrap items-center gap-1 border-line border-b px-3 py-1">
+			{above.map((id) => (
+				<span key={id} className="flex items-center gap-1">
+					<button type="button" className="button" onClick={() => onFocus(id)}>
+						<Safe>{name(id)}</Safe>
+					</button>
+					<span aria-hidden>/</span>
+				</span>
+			))}
+			<strong aria-current="page">
+				<Safe>{name(thread.id)}</Safe>
+			</strong>
+		</nav>
+	);
+}
+
+interface PlaceProps {
+	place: Place;
+	onPlace(p: Place): void;
+	onPane(pane: string): void;
+}
+
+/** PlaceBar is how a narrow screen gets from one part to another. */
+function PlaceBar({ place, onPlace, onPane }: PlaceProps) {
+	const [pane] = useParam("pane");
+	const here = place === "workspace" ? pane || "changes" : place;
+	const to: [string, string, () => void][] = [
+		["timeline", "Timeline", () => onPlace("timeline")],
+		["changes", "Changes", () => onPane("changes")],
+		["preview", "Preview", () => onPane("preview")],
+		["terminal", "Terminal", () => onPane("terminal")],
+		["files", "Files", () => onPane("files")],
+		["outline", "Plan", () => onPlace("outline")],
+	];
+	return (
+		<nav aria-label="Parts of the run" className="flex shrink-0 border-line border-t bg-raised">
+			{to.map(([id, name, go]) => (
+				<button
+					key={id}
+					type="button"
+					aria-current={id === here ? "true" : undefined}
+					onClick={go}
+					className={`min-h-11 min-w-0 flex-1 truncate px-0.5 text-[10px] sm:text-[12px] ${id === here ? "border-accent border-t-2 text-accent" : "text-quiet"}`}
+				>
+					{name}
+				</button>
+			))}
+		</nav>
 	);
 }

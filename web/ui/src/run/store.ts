@@ -5,7 +5,8 @@ import { useEffect, useState, useSyncExternalStore } from "react";
 import { get, Problem } from "../api/http";
 import type { FollowMessage, Run, RunEvent, RunEventPage } from "../api/types";
 import { socket } from "../live";
-import { RunFold } from "./fold";
+import type { Block } from "./events";
+import { type Item, RunFold, type Seed } from "./fold";
 
 const firstPage = 500;
 const olderPage = 1000;
@@ -19,6 +20,10 @@ export interface RunView {
 	loadingOlder: boolean;
 	/** ended: the stream of the run has told its end. */
 	ended: boolean;
+	/** firstSeq is of the oldest event that is here. */
+	firstSeq: number;
+	/** subEvents counts events of sub-agents: what was past changes with them as they come late. */
+	subEvents: number;
 	/** gap counts live news that were dropped. */
 	gap: number;
 	error: Problem | null;
@@ -33,6 +38,9 @@ export class RunStore {
 	private scheduled = false;
 	private leave: (() => void) | undefined;
 	private closed = false;
+	private agent = "";
+	private seed: Seed | null = null;
+	private asked = new Set<string>(); // blobs that are loaded or on their way
 	error: Problem | null = null;
 
 	constructor(readonly id: string) {}
@@ -50,8 +58,12 @@ export class RunStore {
 			const page = await get<RunEventPage>(`/v1/runs/${this.id}/events?last=${firstPage}`);
 			if (this.closed) return;
 			this.events = page.items ?? [];
+			this.agent = run.agent;
+			this.seed = page.before ? seedOf(run, this.events) : null;
 			this.state = {
 				run,
+				firstSeq: this.events[0]?.seq ?? 0,
+				subEvents: 0,
 				fold: this.refold(run.thread),
 				version: 1,
 				before: page.before ?? 0,
@@ -82,7 +94,11 @@ export class RunStore {
 			const page = await get<RunEventPage>(`/v1/runs/${this.id}/events?last=${olderPage}&before=${v.before}`);
 			this.events = (page.items ?? []).concat(this.events);
 			v.before = page.before ?? 0;
-			v.fold = this.refold(v.run.thread);
+			v.firstSeq = this.events[0]?.seq ?? 0;
+			this.seed = v.before ? seedOf(v.run, this.events) : null;
+			const fold = this.refold(v.run.thread);
+			fold.adopt(v.fold);
+			v.fold = fold;
 		} catch (err) {
 			if (!(err instanceof Problem)) throw err;
 			v.error = err;
@@ -93,7 +109,7 @@ export class RunStore {
 
 	/** past is the fold as it was at an event of the run's own thread; nothing is asked of the server. */
 	past(at: number): RunFold {
-		const fold = new RunFold(this.state?.run.thread ?? "");
+		const fold = this.begin(this.state?.run.thread ?? "");
 		let until = "";
 		for (const e of this.events) {
 			if (e.seq > at) break;
@@ -104,8 +120,52 @@ export class RunStore {
 		return fold;
 	}
 
-	private refold(root: string): RunFold {
+	/** eventsOf are those that an item is made of. */
+	eventsOf(thread: string, item: Item): RunEvent[] {
+		const list = this.subs.get(thread) ?? this.events;
+		const call = item.kind === "call" ? item.call : "";
+		return list.filter((e) => e.seq === item.seq || (call && (e.data as { call?: string } | null)?.call === call));
+	}
+
+	/** runOf is the run whose calls a thread's are. */
+	runOf(thread: string): string {
+		return (thread !== this.state?.run.thread && this.state?.fold.threads.get(thread)?.run) || this.id;
+	}
+
+	/** whole loads an answer of which the log has only the shape. */
+	async whole(thread: string, seq: number, blob: string): Promise<void> {
+		if (this.asked.has(blob)) return;
+		this.asked.add(blob);
+		try {
+			const message = await get<{ blocks: Block[] | null }>(`/v1/blobs/${encodeURIComponent(blob)}`);
+			this.replace(thread, seq, message);
+			this.state?.fold.threads.get(thread)?.fill(seq, message.blocks);
+			if (this.state) this.state.subEvents++;
+			this.tell();
+		} catch (err) {
+			this.asked.delete(blob);
+			throw err;
+		}
+	}
+
+	/** replace keeps the answer in the event, so that later folds have it. */
+	private replace(thread: string, seq: number, message: unknown): void {
+		const list = this.subs.get(thread) ?? this.events;
+		const i = list.findIndex((e) => e.seq === seq);
+		const e = list[i];
+		if (e) list[i] = { ...e, data: { ...(e.data as object), message, blob: undefined } };
+	}
+
+	private begin(root: string): RunFold {
 		const fold = new RunFold(root);
+		const t = fold.thread(root);
+		if (this.seed) t.seed(this.seed);
+		else t.agent = this.agent;
+		return fold;
+	}
+
+	private refold(root: string): RunFold {
+		const fold = this.begin(root);
 		for (const e of this.events) fold.apply("", e);
 		for (const [thread, list] of this.subs) for (const e of list) fold.apply(thread, e);
 		return fold;
@@ -141,6 +201,7 @@ export class RunStore {
 			const list = this.subs.get(thread) ?? [];
 			list.push(e);
 			this.subs.set(thread, list);
+			v.subEvents++;
 		}
 	}
 
@@ -165,6 +226,23 @@ export class RunStore {
 		if (document.hidden) setTimeout(draw, 1000);
 		else requestAnimationFrame(draw);
 	}
+}
+
+/** seedOf is what the run's record says beyond the events that are here. */
+export function seedOf(run: Run, events: RunEvent[]): Seed {
+	const here = new RunFold(run.thread);
+	for (const e of events) if (e.seq <= run.last_seq) here.apply("", e);
+	const t = here.thread(run.thread);
+	return {
+		step: Math.max(0, run.steps - t.step),
+		costUSD: Math.max(0, run.cost_usd - t.costUSD),
+		agent: run.agent,
+		title: run.title ?? "",
+		model: run.model,
+		machine: run.sandbox ?? "",
+		startedAt: run.created_at,
+		todos: t.todos.length ? [] : (run.todos ?? []),
+	};
 }
 
 /** useRun opens a run; null = it is not there yet. */

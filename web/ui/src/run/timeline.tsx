@@ -1,70 +1,347 @@
-// The timeline: a virtual list of the items of one thread. It stays at the newest item while the
+// The timeline: a virtual list of the rows of one thread. It stays at the newest row while the
 // reader is there, and where the reader is otherwise.
 
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useRef, useState } from "react";
+import { type RefObject, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
+import { plural } from "../ui/format";
+import { useParam } from "../ui/url";
+import { ApprovalCard } from "./approvals";
 import { Composer } from "./composer";
-import { ItemRow } from "./items";
+import { useScene } from "./context";
+import { changeOf } from "./diff";
+import { FilterBar, useFilter } from "./filter";
+import type { Item, ThreadFold } from "./fold";
+import { childOf, GapRow, ItemRow, ReadsRow } from "./items";
+import { useKeys } from "./keys";
+import { foundIn, kindOf, RowBuilder, type RowData, seqOf } from "./rows";
 import type { RunStore, RunView } from "./store";
 
-export function Timeline({ store, view }: { store: RunStore; view: RunView }) {
-	const thread = view.fold.thread(view.run.thread);
-	const items = thread.items;
-	const box = useRef<HTMLDivElement>(null);
+interface Props {
+	store: RunStore;
+	/** view is what is shown: of now, or of the past. */
+	view: RunView;
+	thread: ThreadFold;
+	past: boolean;
+	keys: RefObject<TimelineKeys | null>;
+}
+
+/** TimelineKeys is what keys of the page do in the timeline. */
+export interface TimelineKeys {
+	toEnd(): void;
+	toApproval(): void;
+}
+
+const nearEnd = 24;
+
+/** pageRows is how many rows are drawn at once when all is read as a page. */
+const pageRows = 2000;
+
+const firstOf = (r: RowData): Item | undefined => (r.kind === "item" ? r.item : r.kind === "reads" ? r.items[0] : undefined);
+
+export function Timeline({ store, view, thread, past, keys }: Props) {
+	const { openFile, focus } = useScene();
+	const [filter, setFilter] = useFilter();
+	const [words, setWords] = useParam("find");
+	const [find, setFind] = useState(words !== "");
 	const [open, setOpen] = useState<ReadonlySet<string>>(new Set());
+	const [follow, setFollow] = useState(true);
+	const [cursor, setCursor] = useState("");
+	const [page, setPage] = useParam("page");
+	const asPage = page === "1";
+	const box = useRef<HTMLDivElement>(null);
+	const findBox = useRef<HTMLInputElement>(null);
+	// biome-ignore lint/correctness/useExhaustiveDependencies: a builder is for one thread of one fold.
+	const builder = useMemo(() => new RowBuilder(filter), [thread, filter]);
+	// biome-ignore lint/correctness/useExhaustiveDependencies: the thread changes in place, with the version.
+	const { rows, hidden } = useMemo(() => builder.build(thread.items), [builder, view.version]);
+	const wanted = useDeferredValue(words);
+	const found = useMemo(() => (find ? foundIn(rows, wanted) : []), [rows, wanted, find]);
 	const list = useVirtualizer({
-		count: items.length,
+		count: rows.length,
 		getScrollElement: () => box.current,
 		estimateSize: () => 28,
-		getItemKey: (i) => items[i]!.key,
+		getItemKey: (i) => rows[i]!.key,
 		overscan: 12,
 		anchorTo: "end",
-		followOnAppend: true,
+		followOnAppend: follow && !past,
+		scrollEndThreshold: nearEnd,
 	});
-	const opened = useRef(false);
-	useEffect(() => {
-		if (opened.current || !items.length) return;
-		opened.current = true;
-		list.scrollToIndex(items.length - 1, { align: "end" });
-	});
-	const toggle = (key: string) =>
+	const unread = useUnread(thread, follow);
+	useOpening(rows, thread, (n, align) => list.scrollToIndex(n, { align }));
+
+	const toggle = useMemo(
+		() => (key: string) =>
+			setOpen((old) => {
+				const to = new Set(old);
+				if (!to.delete(key)) to.add(key);
+				return to;
+			}),
+		[],
+	);
+	const at = cursor ? rows.findIndex((r) => r.key === cursor) : -1;
+	const go = (n: number) => {
+		const to = Math.max(0, Math.min(n, rows.length - 1));
+		const row = rows[to];
+		if (!row) return;
+		setCursor(row.key);
+		list.scrollToIndex(to, { align: "auto" });
+		focusRow(box, to);
+	};
+	const here = () => (at >= 0 ? at : (list.getVirtualItems().find((v) => v.end > (list.scrollOffset ?? 0))?.index ?? 0));
+	const step = (by: 1 | -1) => {
+		const from = firstOf(rows[here()]!)?.step ?? 0;
+		for (let n = here() + by; n >= 0 && n < rows.length; n += by) {
+			const item = firstOf(rows[n]!);
+			if (item && item.step !== from) return go(n);
+		}
+	};
+	const toEnd = () => {
+		setFollow(true);
+		list.scrollToEnd();
+		unread.read();
+	};
+	const toApproval = () => {
+		const target = document.querySelector<HTMLElement>("[data-approvals] button, [data-approvals] [tabindex]");
+		if (target) target.focus();
+		else document.querySelector<HTMLElement>("[data-approvals]")?.focus();
+	};
+	keys.current = { toEnd, toApproval };
+	const sameKind = () => {
+		const item = firstOf(rows[here()]!);
+		if (!item) return;
+		const kind = kindOf(item);
+		const of = rows.filter((r) => r.kind !== "gap" && kindOf(firstOf(r)!) === kind).map((r) => r.key);
 		setOpen((old) => {
 			const to = new Set(old);
-			if (!to.delete(key)) to.add(key);
+			const close = of.some((k) => old.has(k));
+			for (const k of of) close ? to.delete(k) : to.add(k);
 			return to;
 		});
+	};
+	const nextFound = (by: 1 | -1) => {
+		if (!found.length) return;
+		const before = found.filter((n) => n < at);
+		go((by > 0 ? (found.find((n) => n > at) ?? found[0]) : (before.at(-1) ?? found.at(-1)))!);
+	};
+	useKeys([
+		["j", () => go(at < 0 ? here() : at + 1)],
+		["k", () => go(at < 0 ? here() : at - 1)],
+		["J", () => step(1)],
+		["K", () => step(-1)],
+		["e", sameKind],
+		[
+			"o",
+			() => {
+				const item = firstOf(rows[here()]!);
+				const change = item?.kind === "call" ? changeOf(item.tool, item.args) : null;
+				if (change) openFile(change.path);
+			},
+		],
+		["f", () => (follow ? setFollow(false) : toEnd())],
+		["n", () => nextFound(1)],
+		["N", () => nextFound(-1)],
+		[
+			"/",
+			() => {
+				setFind(true);
+				requestAnimationFrame(() => findBox.current?.focus());
+			},
+		],
+		[
+			"Enter",
+			() => {
+				const row = rows[at];
+				if (!row || row.kind === "gap" || document.activeElement?.closest("button, a")) return false;
+				const child = row.kind === "item" ? childOf(row.item, view.fold) : undefined;
+				if (child) focus(child.id);
+				else toggle(row.key);
+			},
+		],
+	]);
+	const onScroll = (e: React.UIEvent<HTMLDivElement>) => {
+		if (e.currentTarget.scrollTop < 400 && view.before) void store.older();
+		unread.scrolled(e.currentTarget);
+	};
+	const hits = useMemo(() => new Set(found), [found]);
+	const article = (row: RowData, n: number, start?: number) => (
+		<article
+			key={row.key}
+			data-index={n}
+			ref={start === undefined ? undefined : list.measureElement}
+			tabIndex={-1}
+			aria-posinset={n + 1}
+			aria-setsize={view.before ? -1 : rows.length}
+			className={`focus-visible:outline-offset-[-2px] ${row.key === cursor ? "shadow-[inset_3px_0_0_var(--accent)]" : hits.has(n) ? "bg-warn-ground" : ""}`}
+			style={start === undefined ? undefined : { position: "absolute", top: 0, left: 0, right: 0, transform: `translateY(${start}px)` }}
+			onFocus={() => setCursor(row.key)}
+		>
+			<RowOf row={row} view={view} thread={thread} open={open} toggle={toggle} />
+		</article>
+	);
 	return (
 		<section aria-label="Timeline" className="flex min-h-0 min-w-0 flex-1 flex-col">
-			<div
-				ref={box}
-				role="feed"
-				aria-busy={view.loadingOlder}
-				// biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls needs the keys.
-				tabIndex={0}
-				className="min-h-0 flex-1 overflow-auto [overflow-anchor:none]"
-				onScroll={(e) => {
-					if (e.currentTarget.scrollTop < 400 && view.before) void store.older();
+			<FilterBar
+				filter={filter}
+				onFilter={setFilter}
+				hidden={hidden}
+				find={find}
+				findBox={findBox}
+				words={words}
+				onWords={setWords}
+				found={found.length}
+				place={found.indexOf(at) + 1}
+				onNext={nextFound}
+				onFind={(to) => {
+					setFind(to);
+					if (!to) setWords("");
 				}}
-			>
-				<div style={{ height: list.getTotalSize(), position: "relative" }}>
-					{list.getVirtualItems().map((row) => {
-						const item = items[row.index]!;
-						return (
-							<article
-								key={row.key}
-								data-index={row.index}
-								ref={list.measureElement}
-								aria-posinset={row.index + 1}
-								aria-setsize={view.before ? -1 : items.length}
-								style={{ position: "absolute", top: 0, left: 0, right: 0, transform: `translateY(${row.start}px)` }}
-							>
-								<ItemRow item={item} open={open.has(item.key)} onToggle={toggle} />
-							</article>
-						);
-					})}
+				asPage={asPage}
+				onPage={() => setPage(asPage ? "" : "1")}
+				before={view.before > 0}
+				onOlder={() => void store.older()}
+			/>
+			<div className="relative flex min-h-0 flex-1 flex-col">
+				<div
+					ref={box}
+					role="feed"
+					aria-label="What happened"
+					aria-busy={view.loadingOlder}
+					// biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls needs the keys.
+					tabIndex={0}
+					data-region
+					className="min-h-0 flex-1 overflow-auto [overflow-anchor:none]"
+					onScroll={onScroll}
+				>
+					{view.loadingOlder && <p className="sticky top-0 z-10 bg-ground px-3 text-quiet">loading what was before</p>}
+					{asPage ? (
+						rows.slice(-pageRows).map((row, n) => article(row, Math.max(0, rows.length - pageRows) + n))
+					) : (
+						<div style={{ height: list.getTotalSize(), position: "relative" }}>
+							{list.getVirtualItems().map((v) => rows[v.index] && article(rows[v.index]!, v.index, v.start))}
+						</div>
+					)}
+					{!rows.length && <p className="p-3 text-quiet">{hidden ? "The filter hides all items." : "Nothing has happened yet."}</p>}
 				</div>
+				{(unread.away || !follow) && !past && (
+					<button type="button" className="button main absolute right-3 bottom-3" onClick={toEnd}>
+						Jump to latest{unread.count > 0 && `, ${unread.count} new`}
+					</button>
+				)}
 			</div>
-			<Composer view={view} />
+			{view.gap > 0 && (
+				<p className="px-3 text-quiet">{plural(view.gap, "live piece")} left out: this page was too slow. The log has all.</p>
+			)}
+			{!past && (
+				<div data-approvals tabIndex={-1} className="max-h-[60%] shrink-0 overflow-auto empty:hidden">
+					<ApprovalCard view={view} />
+				</div>
+			)}
+			<Composer view={view} past={past} />
+			<Spoken thread={thread} />
 		</section>
 	);
+}
+
+interface RowOfProps {
+	row: RowData;
+	view: RunView;
+	thread: ThreadFold;
+	open: ReadonlySet<string>;
+	toggle(key: string): void;
+}
+
+function RowOf({ row, view, thread, open, toggle }: RowOfProps) {
+	if (row.kind === "gap") return <GapRow text={row.text} />;
+	if (row.kind === "reads")
+		return (
+			<ReadsRow
+				items={row.items}
+				thread={thread.id}
+				fold={view.fold}
+				rowKey={row.key}
+				open={open.has(row.key)}
+				opened={open}
+				onToggle={toggle}
+			/>
+		);
+	const tick = childOf(row.item, view.fold) ? view.version : undefined;
+	return <ItemRow item={row.item} thread={thread.id} fold={view.fold} tick={tick} open={open.has(row.key)} onToggle={toggle} />;
+}
+
+/** focusRow focuses a row that may not be drawn yet. */
+function focusRow(box: RefObject<HTMLElement | null>, n: number, tries = 5): void {
+	requestAnimationFrame(() => {
+		const row = box.current?.querySelector<HTMLElement>(`[data-index="${n}"]`);
+		if (row) {
+			row.focus({ preventScroll: true });
+			row.scrollIntoView({ block: "nearest" });
+		}
+		if (!row && tries) focusRow(box, n, tries - 1);
+	});
+}
+
+/** useOpening shows the newest row first, or the call that waits for a person. */
+function useOpening(rows: readonly RowData[], thread: ThreadFold, show: (n: number, align: "end" | "center") => void): void {
+	const opened = useRef("");
+	useEffect(() => {
+		if (opened.current === thread.id || !rows.length) return;
+		opened.current = thread.id;
+		const waiting = thread.waiting()[0]?.seq;
+		const n = waiting ? rows.findIndex((r) => seqOf(r) === waiting) : -1;
+		if (n >= 0) show(n, "center");
+		else show(rows.length - 1, "end");
+	});
+}
+
+/** useUnread counts what came while the reader was elsewhere. */
+function useUnread(thread: ThreadFold, follow: boolean) {
+	const [away, setAway] = useState(false);
+	const [from, setFrom] = useState(0);
+	const seq = thread.items.at(-1)?.seq ?? 0;
+	const read = () => {
+		setAway(false);
+		setFrom(0);
+	};
+	const scrolled = (el: HTMLElement) => {
+		const end = el.scrollHeight - el.scrollTop - el.clientHeight <= nearEnd;
+		if (end && follow) read();
+		else if (!away) {
+			setAway(true);
+			setFrom(seq);
+		}
+	};
+	let count = 0;
+	if (from) for (let i = thread.items.length - 1; i >= 0 && thread.items[i]!.seq > from; i--) count++;
+	return { away, count, read, scrolled };
+}
+
+/** Spoken tells screen readers of a step that is over, once and politely; of errors at once. */
+function Spoken({ thread }: { thread: ThreadFold }) {
+	const says = thread.over() ? `The run ${thread.state.replaceAll("_", " ")}` : stepSummary(thread);
+	const bad = thread.over() && thread.state === "failed";
+	return (
+		<>
+			<p role="status" className="sr-only">
+				{bad ? "" : says}
+			</p>
+			<p role="alert" className="sr-only">
+				{bad ? `The run failed: ${thread.reason.replaceAll("_", " ")}` : ""}
+			</p>
+		</>
+	);
+}
+
+/** stepSummary says what the step before the newest did; the newest still goes on. */
+function stepSummary(t: ThreadFold): string {
+	if (t.step < 2) return "";
+	let calls = 0;
+	let failed = 0;
+	for (let i = t.items.length - 1; i >= 0; i--) {
+		const item = t.items[i]!;
+		if (item.step < t.step - 1) break;
+		if (item.step !== t.step - 1 || item.kind !== "call") continue;
+		calls++;
+		if (item.state === "failed" || item.exit) failed++;
+	}
+	return `Step ${t.step - 1}: ${plural(calls, "call")}${failed ? `, ${failed} failed` : ""}`;
 }

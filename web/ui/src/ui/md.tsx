@@ -3,7 +3,8 @@
 
 import DOMPurify, { type Config } from "dompurify";
 import { Marked } from "marked";
-import { memo, useMemo } from "react";
+import { memo, useMemo, useState } from "react";
+import { useSlow } from "./slow";
 import { visible } from "./text";
 
 const escaped = (s: string) => s.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
@@ -63,9 +64,25 @@ function clean(html: string): string {
 }
 
 const rawMax = 64 << 10;
+const paceMS = 50;
+
+// Blocks come back as rows scroll by, and when what was streamed is settled: they are parsed once.
+const parsed = new Map<string, string>();
+const parsedMax = 1000;
+const parsedLength = 4096;
+
+function htmlOf(text: string): string {
+	let html = parsed.get(text);
+	if (html !== undefined) return html;
+	html = clean(marked.parse(text, { async: false }));
+	if (text.length > parsedLength) return html;
+	if (parsed.size >= parsedMax) parsed.delete(parsed.keys().next().value!);
+	parsed.set(text, html);
+	return html;
+}
 
 const Block = memo(function Block({ text }: { text: string }) {
-	const html = useMemo(() => clean(marked.parse(text, { async: false })), [text]);
+	const html = useMemo(() => htmlOf(text), [text]);
 	// biome-ignore lint/security/noDangerouslySetInnerHtml: this is the one place, and it is cleaned.
 	return <div className="md" dangerouslySetInnerHTML={{ __html: html }} />;
 });
@@ -88,14 +105,37 @@ export function blocks(text: string): string[] {
 	return out;
 }
 
-/** Markdown shows what a model wrote. */
-export const Markdown = memo(function Markdown({ text }: { text: string }) {
-	if (text.length > rawMax) return <pre className="whitespace-pre-wrap break-words">{text}</pre>;
+// Characters that turn the direction of text, or control a terminal. Joiners stay: scripts and
+// emoji need them.
+const turning = /(?![\n\t\r])[\p{Cc}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu;
+
+const unturned = (s: string) => s.replace(turning, (c) => `\\u{${c.codePointAt(0)!.toString(16)}}`);
+
+/** Markdown shows what a model wrote. While it is streamed it is drawn 20 times a second at most. */
+export const Markdown = memo(function Markdown({ text, streaming = false }: { text: string; streaming?: boolean }) {
+	const paced = useSlow(text, paceMS);
+	const shown = unturned(streaming ? paced : text);
+	if (shown.length > rawMax) return <Long text={shown} />;
 	return (
 		<div className="md">
-			{blocks(text).map((b, i) => (
+			{blocks(shown).map((b, i) => (
 				<Block key={i} text={b} />
 			))}
 		</div>
 	);
 });
+
+/** Long is text that is too long to be parsed: as it is, and a part at a time. */
+function Long({ text }: { text: string }) {
+	const [most, setMost] = useState(rawMax);
+	return (
+		<>
+			<pre className="whitespace-pre-wrap break-words">{text.slice(0, most)}</pre>
+			{text.length > most && (
+				<button type="button" className="button mt-1" onClick={() => setMost(most + rawMax)}>
+					Show more ({Math.ceil((text.length - most) / 1024)} KB)
+				</button>
+			)}
+		</>
+	);
+}

@@ -1,0 +1,23 @@
+import { createContext, useContext } from "react";
+import type { RunStore } from "./store";
+
+/** Scene is what rows can do beyond themselves. It stays the same while the run goes on. */
+export interface Scene {
+	store: RunStore;
+	/** root is the run's own thread. */
+	root: string;
+	/** still is the time that is looked at; "" = now. */
+	still: string;
+	/** focus shows the timeline of another thread of the run. */
+	focus(thread: string): void;
+	/** openFile shows a path in the workspace. */
+	openFile(path: string): void;
+}
+
+export const SceneContext = createContext<Scene | null>(null);
+
+export function useScene(): Scene {
+	const scene = useContext(SceneContext);
+	if (!scene) throw new Error("a row outside of a run");
+	return scene;
+}

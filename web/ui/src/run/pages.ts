@@ -1,0 +1,91 @@
+// A long output in pieces: which lines a piece shows, and a search that reads the whole without
+// keeping it.
+
+/** pieceBytes is what one row of the pager holds, windowBytes what can be scrolled at once: a
+ * page of hundreds of megabytes would be higher than browsers draw. */
+export const pieceBytes = 32 << 10;
+export const windowBytes = 1 << 20;
+const overlapBytes = 4 << 10;
+const scanBytes = 1 << 20;
+export const lineMax = 4096;
+
+/** Read returns the bytes from..to-1 of an output. */
+export type Read = (from: number, to: number, signal?: AbortSignal) => Promise<Uint8Array>;
+
+/** piece is the text of the lines that begin in the n-th piece. */
+export async function piece(read: Read, n: number, size: number, signal?: AbortSignal): Promise<string> {
+	const start = n * pieceBytes;
+	const from = Math.max(0, start - 1);
+	const bytes = await read(from, Math.min(size, start + pieceBytes + overlapBytes), signal);
+	return linesOf(bytes, start - from, pieceBytes, start + pieceBytes >= size);
+}
+
+/** linesOf cuts the lines that begin in the first `length` bytes after `skip`. */
+export function linesOf(bytes: Uint8Array, skip: number, length: number, last: boolean): string {
+	let begin = skip;
+	if (skip > 0 && bytes[skip - 1] !== 10) {
+		const at = bytes.indexOf(10, skip);
+		if (at < 0 || at >= skip + length) return `… ${Math.min(length, bytes.length - skip)} bytes of one line`;
+		begin = at + 1;
+	}
+	let end = bytes.length;
+	let cut = false;
+	if (!last) {
+		const at = bytes.indexOf(10, skip + length - 1);
+		end = at < 0 ? bytes.length : at;
+		cut = at < 0;
+	} else if (bytes[end - 1] === 10) end--;
+	return clipLines(new TextDecoder().decode(bytes.subarray(begin, end))) + (cut ? " … the line goes on" : "");
+}
+
+/** clipLines cuts lines that are too long to be read, and says by how much. */
+export function clipLines(text: string): string {
+	if (text.length <= lineMax) return text;
+	return text
+		.split("\n")
+		.map((l) => (l.length > lineMax ? `${l.slice(0, lineMax)}… ${l.length - lineMax} more characters` : l))
+		.join("\n");
+}
+
+/** headTail keeps the first and the last lines of a text; cut counts those between. */
+export function headTail(text: string, head: number, tail: number): { head: string; cut: number; tail: string } {
+	const lines = text.split("\n");
+	if (lines.at(-1) === "") lines.pop();
+	if (lines.length <= head + tail) return { head: lines.join("\n"), cut: 0, tail: "" };
+	return { head: lines.slice(0, head).join("\n"), cut: lines.length - head - tail, tail: lines.slice(-tail).join("\n") };
+}
+
+/** search returns the offset of the next place after `from` that holds the words, or -1. ASCII letters
+ * match in both cases. progress is told how far it is. */
+export async function search(
+	read: Read,
+	size: number,
+	words: string,
+	from: number,
+	signal: AbortSignal,
+	progress: (at: number) => void,
+): Promise<number> {
+	const want = new TextEncoder().encode(words.toLowerCase());
+	if (!want.length) return -1;
+	for (let at = from; at < size; ) {
+		const bytes = await read(at, Math.min(size, at + scanBytes), signal);
+		const i = indexIn(bytes, want);
+		if (i >= 0) return at + i;
+		if (at + bytes.length >= size) return -1;
+		at += Math.max(1, bytes.length - want.length + 1);
+		progress(at);
+	}
+	return -1;
+}
+
+function indexIn(bytes: Uint8Array, want: Uint8Array): number {
+	const last = bytes.length - want.length;
+	for (let i = 0; i <= last; i++) {
+		let j = 0;
+		while (j < want.length && lower(bytes[i + j]!) === want[j]) j++;
+		if (j === want.length) return i;
+	}
+	return -1;
+}
+
+const lower = (b: number) => (b >= 65 && b <= 90 ? b + 32 : b);
