@@ -53,6 +53,7 @@ export interface AskFold {
 	seq: number;
 	at: string;
 	writes: string[];
+	reads: string[];
 	decided?: { decision: string; by: string; text: string; args: unknown; at: string; seq: number };
 }
 
@@ -372,6 +373,7 @@ const handlers: Handlers = {
 			seq: e.seq,
 			at: e.at,
 			writes: d.writes ?? [],
+			reads: d.reads ?? [],
 		};
 		t.put({ ...item, state: "waiting", asked });
 		t.state = "interrupted";

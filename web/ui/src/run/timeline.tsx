@@ -3,6 +3,7 @@
 
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useRef, useState } from "react";
+import { ApprovalCard } from "./approvals";
 import { Composer } from "./composer";
 import { ItemRow } from "./items";
 import type { RunStore, RunView } from "./store";
@@ -64,6 +65,7 @@ export function Timeline({ store, view }: { store: RunStore; view: RunView }) {
 					})}
 				</div>
 			</div>
+			<ApprovalCard view={view} />
 			<Composer view={view} />
 		</section>
 	);
