@@ -203,6 +203,7 @@ test("a call that another person decided first says who, and what the server ref
 	f.apply("t", event("approval.decided", { call: "c1", decision: "reject", by: "bob", text: "no" }));
 	again();
 	expect(cards()[0]!.textContent).toContain("bob rejected");
+	expect(cards()[0]!.textContent).toContain("came later and does not count");
 	expect(within(cards()[0]!).queryAllByRole("button")).toHaveLength(0);
 });
 
@@ -356,4 +357,12 @@ test("a card keeps what another client decided for a while, and what was decided
 	expect(k.show("a", false, false, 2000)).toBe(false);
 	expect(k.show("b", false, false, 2000)).toBe(true);
 	expect(k.show("b", false, false, 40_000)).toBe(false);
+});
+
+test("a call whose form was answered runs, and may ask again", () => {
+	const f = waits({ id: "c1", tool: "mcp__shop__buy", args: {}, ask: "form", allowed: ["respond", "reject", "dismiss"] });
+	f.apply("t", event("approval.decided", { call: "c1", decision: "reject", by: "ana" }));
+	expect(f.thread("t").callItem("c1")?.state).toBe("running");
+	f.apply("t", event("approval.asked", { ask: "form", call: "c1", tool: "mcp__shop__buy", allowed: ["respond"] }));
+	expect(f.waiting()).toHaveLength(1);
 });

@@ -63,6 +63,7 @@ export function CallCard({ ask, place, onSent }: Props) {
 	const id = useId();
 	const box = useRef<HTMLElement>(null);
 	const over = ask.decided || ask.gone;
+	const decide = useDecide(ask, onSent);
 	const words = wordsOf((ask.approval?.ask ?? "") as AskKind);
 	return (
 		<article
@@ -74,7 +75,7 @@ export function CallCard({ ask, place, onSent }: Props) {
 			className="flex min-w-0 flex-col gap-2 border-line border-t p-3 outline-offset-[-2px] focus:outline-2 focus:outline-accent"
 		>
 			<h3 id={id} className="flex flex-wrap items-center gap-x-2 gap-y-1">
-				<span className="text-quiet">{place}</span>
+				{place && <span className="text-quiet">{place}</span>}
 				<span className="break-words">
 					<Safe>{ask.agent || "The agent"}</Safe> {words.title}{" "}
 					{(!ask.approval?.ask || ask.approval.ask === "form") && (
@@ -89,9 +90,9 @@ export function CallCard({ ask, place, onSent }: Props) {
 				</time>
 			</h3>
 			{over ? (
-				<Over ask={ask} />
+				<Over ask={ask} refused={decide.problem !== null} />
 			) : ask.approval ? (
-				<Open ask={ask} approval={ask.approval} box={box} onSent={onSent} />
+				<Open ask={ask} approval={ask.approval} box={box} {...decide} />
 			) : (
 				<p className="text-quiet">Asking the server what exactly would run.</p>
 			)}
@@ -99,32 +100,42 @@ export function CallCard({ ask, place, onSent }: Props) {
 	);
 }
 
-function Over({ ask }: { ask: Ask }) {
+function Over({ ask, refused }: { ask: Ask; refused: boolean }) {
 	const now = useNow(1000);
 	const d = ask.decided;
-	if (!d) return <p className="text-quiet">It does not wait any more.</p>;
+	const late = refused && <strong className="text-warn">What you decided came later and does not count.</strong>;
+	if (!d) return <p className="text-quiet">It does not wait any more. {late}</p>;
 	return (
 		<p className="flex flex-wrap items-center gap-2" data-decision={d.decision}>
 			<State of={d.decision === "reject" || d.decision === "dismiss" ? "rejected" : "done"} word={visible(decidedWords(d))} />
 			<span className="text-quiet">{ago(d.at, now)}</span>
 			{d.text && <span className="line-clamp-2 min-w-0 break-words text-quiet">{visible(d.text)}</span>}
+			{late}
 		</p>
 	);
 }
 
-interface OpenProps {
+type Decision = Pick<Decide, "decision" | "args" | "text" | "always">;
+
+interface Deciding {
+	/** sent is what is on its way. */
+	sent: Verb | null;
+	problem: unknown;
+	decide(a: Approval, d: Decision): Promise<void>;
+}
+
+interface OpenProps extends Deciding {
 	ask: Ask;
 	approval: Approval;
 	box: React.RefObject<HTMLElement | null>;
-	onSent(key: string): void;
 }
 
 /** useDecide sends a decision. It stays sent until the log, or the list, has it. */
-function useDecide(ask: Ask, approval: Approval, onSent: (key: string) => void) {
+function useDecide(ask: Ask, onSent: (key: string) => void): Deciding {
 	const client = useQueryClient();
 	const [sent, setSent] = useState<Verb | null>(null);
 	const [problem, setProblem] = useState<unknown>(null);
-	const decide = async (d: Pick<Decide, "decision" | "args" | "text" | "always">) => {
+	const decide = async (approval: Approval, d: Decision) => {
 		setSent(d.decision);
 		setProblem(null);
 		const whole: Decide = { ...d, call: approval.call, thread: approval.thread, args_hash: approval.args_hash };
@@ -149,8 +160,7 @@ function refusal(p: Schemas["Problem"] | undefined): Problem {
 	return new Problem(p?.status ?? 409, p?.title ?? "It was not decided", p?.detail ?? "", p?.hint ?? "", "");
 }
 
-function Open({ ask, approval, box, onSent }: OpenProps) {
-	const { sent, problem, decide } = useDecide(ask, approval, onSent);
+function Open({ ask, approval, box, sent, problem, decide }: OpenProps) {
 	const [mode, setMode] = useState<Mode>("");
 	const [always, setAlways] = useState(false);
 	const lost = useLive().state === "lost";
@@ -158,16 +168,18 @@ function Open({ ask, approval, box, onSent }: OpenProps) {
 	const words = wordsOf((approval.ask ?? "") as AskKind);
 	const allowed = approval.allowed ?? [];
 	const toBox = () => box.current?.focus({ preventScroll: true });
-	const send = (d: Parameters<typeof decide>[0]) => {
+	const send = (d: Decision) => {
 		toBox();
-		void decide(d);
+		void decide(approval, d);
 	};
 	const close = () => {
 		setMode("");
 		toBox();
 	};
 	useEffect(() => {
-		if (mode) (box.current?.querySelector("[data-first]") as HTMLElement | null)?.focus();
+		const first = mode ? box.current?.querySelector<HTMLElement>("[data-first]") : null;
+		first?.focus();
+		first?.closest("form")?.scrollIntoView({ block: "nearest" });
 	}, [mode, box]);
 	const leave = (e: KeyboardEvent) => {
 		if (e.key !== "Escape" || !mode) return;
@@ -178,7 +190,7 @@ function Open({ ask, approval, box, onSent }: OpenProps) {
 		// biome-ignore lint/a11y/noStaticElementInteractions: Esc leaves the form that is open within.
 		<div className="flex min-w-0 flex-col gap-2" onKeyDown={leave}>
 			{approval.reason && <p className="break-words text-quiet">Because: {visible(approval.reason)}</p>}
-			{mode !== "edit" && <Subject ask={ask} approval={approval} />}
+			{mode !== "edit" && <Subject ask={ask} approval={approval} answering={mode === "respond"} />}
 			{approval.expires_at && <Expiry at={approval.expires_at} form={approval.ask === "form"} />}
 			{problem !== null && <ProblemBox of={problem} />}
 			{mode === "edit" && isArgs(approval.args) && (
@@ -239,8 +251,8 @@ function Open({ ask, approval, box, onSent }: OpenProps) {
 	);
 }
 
-function Subject({ ask, approval }: { ask: Ask; approval: Approval }) {
-	if (approval.ask === "question") return <Question args={approval.args} />;
+function Subject({ ask, approval, answering }: { ask: Ask; approval: Approval; answering: boolean }) {
+	if (approval.ask === "question") return <Question args={approval.args} options={!answering} />;
 	if (approval.ask === "plan") return <Plan args={approval.args} />;
 	if (approval.ask === "form") return <FormWords args={approval.args} />;
 	return (
@@ -267,6 +279,7 @@ function Expiry({ at, form }: { at: string; form: boolean }) {
 }
 
 const verbs: Verb[] = ["approve", "edit", "reject", "respond", "dismiss"];
+const answerVerbs: Verb[] = ["respond", "reject", "dismiss"];
 const keyOf: Partial<Record<Verb, string>> = { approve: "a", edit: "e", reject: "x", respond: "r" };
 
 interface ButtonsProps {
@@ -280,7 +293,7 @@ interface ButtonsProps {
 }
 
 function Buttons({ hidden, allowed, names, sent, disabled, lost, onVerb }: ButtonsProps) {
-	const list = verbs.filter((v) => allowed.includes(v));
+	const list = (allowed.includes("approve") ? verbs : answerVerbs).filter((v) => allowed.includes(v));
 	const main = list.includes("approve") ? "approve" : "respond";
 	return (
 		<div

@@ -125,14 +125,14 @@ export function Card({ asks, onSent }: Props) {
 					{...(full ? { role: "dialog", "aria-modal": true } : {})}
 					aria-label="Approvals"
 					onKeyDown={keys}
-					className={`flex min-h-0 flex-col border-warn bg-ground ${full ? "fixed inset-0 z-30" : "max-h-[60dvh] shrink-0 border-t-2"}`}
+					className={`flex min-h-0 flex-col bg-ground ${waiting.length ? "border-warn" : ""} ${full ? "fixed inset-0 z-30" : "max-h-[60dvh] shrink-0 border-t-2"}`}
 				>
 					<button
 						ref={bar}
 						type="button"
 						aria-expanded={open}
 						title="Approvals (A)"
-						className="flex min-h-9 w-full shrink-0 items-center gap-2 bg-warn-ground px-3 text-left font-medium text-warn max-[899px]:min-h-11"
+						className={`flex min-h-9 w-full shrink-0 items-center gap-2 px-3 text-left font-medium max-[899px]:min-h-11 ${waiting.length ? "bg-warn-ground text-warn" : "bg-raised text-quiet"}`}
 						onClick={() => setChoice(!open)}
 					>
 						<Hand size={16} aria-hidden />

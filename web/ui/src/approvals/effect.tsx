@@ -24,19 +24,20 @@ export interface EffectProps {
 export function shownByEffect(tool: string, args: unknown): string[] {
 	if (!isArgs(args)) return [];
 	if (typeof args.command === "string") return ["command"];
-	if (tool === "write_file" && typeof args.content === "string") return ["content"];
-	if (tool === "edit_file" && editsOf(args)) return ["old_string", "new_string", "edits"];
+	if (tool === "write_file" && typeof args.content === "string") return ["file_path", "content"];
+	if (tool === "edit_file" && editsOf(args)) return ["file_path", "old_string", "new_string", "edits"];
 	return [];
 }
 
 export function Effect({ tool, args, writes, reads, machine }: EffectProps) {
 	if (!isArgs(args)) return null;
 	const to = hosts(args);
+	const file = shownByEffect(tool, args).includes("file_path");
 	return (
 		<div className="flex min-w-0 flex-col gap-2">
 			{typeof args.command === "string" && <Command command={args.command} machine={machine} />}
-			{shownByEffect(tool, args).some((n) => n !== "command") && <FileEffect tool={tool} args={args} machine={machine} />}
-			<Paths verb="Writes" paths={writes} />
+			{file && <FileEffect tool={tool} args={args} machine={machine} />}
+			<Paths verb="Writes" paths={writes.filter((p) => !file || p !== args.file_path)} />
 			<Paths verb="Reads" paths={reads} />
 			{to.length > 0 && (
 				<p className="break-words">

@@ -62,8 +62,8 @@ function Pair({ name, value }: { name: string; value: unknown }) {
 
 function RawToggle({ on, set }: { on: boolean; set(to: boolean): void }) {
 	return (
-		<button type="button" className="button plain self-start text-quiet" aria-pressed={on} onClick={() => set(!on)}>
-			as JSON
+		<button type="button" className="self-start text-quiet underline underline-offset-2 min-h-6" onClick={() => set(!on)}>
+			{on ? "as fields" : "as JSON"}
 		</button>
 	);
 }
@@ -127,12 +127,11 @@ export function EditForm({ args, verb, disabled, onSend, onCancel }: EditProps) 
 				<button
 					type="button"
 					className="button plain"
-					aria-pressed={draft.raw !== null}
 					onClick={toggle}
 					disabled={"errors" in got}
 					title={"errors" in got ? "First mend what is wrong" : undefined}
 				>
-					as JSON
+					{draft.raw === null ? "as JSON" : "as fields"}
 				</button>
 				<span role="status" className="text-quiet">
 					{"args" in got &&
@@ -208,7 +207,8 @@ function Field({ name, first, was, before, text, error, onText }: FieldProps) {
 				)}
 				{changed && (
 					<p className="flex flex-wrap items-center gap-2 text-quiet">
-						<span>was</span> <code className="line-clamp-3 min-w-0 break-all">{visible(textOf(before)) || "(empty)"}</code>
+						<span>was</span>{" "}
+						<code className="line-clamp-3 min-w-0 break-all whitespace-pre-wrap">{visible(textOf(before)) || "(empty)"}</code>
 						<button type="button" className="button plain" onClick={() => onText(textOf(before))}>
 							Take back
 						</button>

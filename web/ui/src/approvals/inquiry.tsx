@@ -30,17 +30,31 @@ export function Plan({ args }: { args: unknown }) {
 					</li>
 				))}
 			</ol>
-			<button type="button" className="button plain self-start text-quiet" aria-pressed={raw} onClick={() => setRaw(!raw)}>
-				as it is written
+			<button type="button" className="min-h-6 self-start text-quiet underline underline-offset-2" onClick={() => setRaw(!raw)}>
+				{raw ? "formatted" : "as it is written"}
 			</button>
 		</div>
 	);
 }
 
 /** Question shows what an agent wants to know. */
-export function Question({ args }: { args: unknown }) {
+export function Question({ args, options }: { args: unknown; options: boolean }) {
 	const a = isArgs(args) ? args : {};
-	return <p className="break-words whitespace-pre-wrap">{visible(typeof a.question === "string" ? a.question : JSON.stringify(args))}</p>;
+	const list = options ? optionsOf(args) : [];
+	return (
+		<>
+			<p className="break-words whitespace-pre-wrap">{visible(typeof a.question === "string" ? a.question : JSON.stringify(args))}</p>
+			{list.length > 0 && (
+				<ul aria-label="Options" className="list-disc pl-6">
+					{list.map((o, i) => (
+						<li key={i} className="break-words">
+							<Safe>{o}</Safe>
+						</li>
+					))}
+				</ul>
+			)}
+		</>
+	);
 }
 
 export const optionsOf = (args: unknown): string[] => (isArgs(args) ? strings(args.options) : []);

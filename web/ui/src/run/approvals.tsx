@@ -18,11 +18,13 @@ const againMS = 1000; // while the log tells of more than the answer does
 
 const keyOf = (thread: string, call: string, seq: number) => `${thread} ${call} ${seq}`;
 
-/** pathOf names the agents from the run's own to the one of a thread: "lead / reviewer". */
-export function pathOf(fold: RunFold, thread: string): string {
+/** pathOf names the agents from the run's own to the one of a thread: "lead / reviewer". root and own
+ * stand in for names that the log has not told. */
+export function pathOf(fold: RunFold, thread: string, root = "agent", own = "sub-agent"): string {
 	const parts = thread.slice(fold.root.length).split("/").slice(1);
 	const ids = [fold.root, ...parts.map((_, i) => [fold.root, ...parts.slice(0, i + 1)].join("/"))];
-	return ids.map((id) => fold.threads.get(id)?.agent || (id === fold.root ? "agent" : "sub-agent")).join(" / ");
+	const name = (id: string) => (id === fold.root ? root : id === thread ? own : "sub-agent");
+	return ids.map((id) => fold.threads.get(id)?.agent || name(id)).join(" / ");
 }
 
 /** Kept remembers which calls were seen to wait, and since when each of them does not. */
@@ -56,7 +58,7 @@ function askOf(view: RunView, thread: ThreadFold, item: CallItem, approval: Appr
 		key: keyOf(thread.id, item.call, asked.seq),
 		run: view.run.id,
 		thread: thread.id,
-		agent: pathOf(view.fold, thread.id),
+		agent: pathOf(view.fold, thread.id, view.run.agent, approval?.agent),
 		tool: item.tool,
 		at: asked.at,
 		approval,

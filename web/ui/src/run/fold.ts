@@ -382,7 +382,8 @@ const handlers: Handlers = {
 		const item = t.callItem(d.call);
 		if (!item?.asked || item.asked.decided) return;
 		const decided = { decision: d.decision, by: d.by, text: d.text ?? "", args: d.args, at: e.at, seq: e.seq };
-		const state: CallState = d.decision === "reject" ? "rejected" : d.decision === "respond" ? "answered" : "pending";
+		const runs = item.asked.ask === "form"; // whatever is answered, the call that asks goes on
+		const state: CallState = runs ? "running" : d.decision === "reject" ? "rejected" : d.decision === "respond" ? "answered" : "pending";
 		t.put({ ...item, state, args: d.args ?? item.args, asked: { ...item.asked, decided } });
 		if (!t.waiting().length && t.state === "interrupted") t.state = "running";
 	},
