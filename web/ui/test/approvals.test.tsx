@@ -64,6 +64,9 @@ beforeEach(() => {
 	sent = [];
 	answers = null;
 	vi.stubGlobal("fetch", async (path: string, init?: RequestInit) => {
+		if (path === "/v1/sandboxes/sbx_1")
+			return Response.json({ id: "sbx_1", state: "running", workdir: "/workspace", network: "none", isolation: "microvm" });
+		if (path === "/v1/sandboxes/sbx_1/files?path=%2Fa.txt") return new Response("one\ntwo\nthree\n");
 		if (path.endsWith("/approvals")) return Response.json({ items: approvals });
 		if (!path.endsWith("/decisions")) return Response.json({ title: "not found" }, { status: 404 });
 		const body = JSON.parse(String(init?.body)) as { decisions: Record<string, unknown>[] };
@@ -76,9 +79,9 @@ afterEach(() => {
 	vi.unstubAllGlobals();
 });
 
-function show(fold: RunFold) {
+function show(fold: RunFold, sandbox = "") {
 	const client = new QueryClient({ defaultOptions: { queries: { retry: false } } });
-	const view = () => ({ run: { id: "run_1", thread: "t", sandbox: "" }, fold, version: 1 }) as unknown as RunView;
+	const view = () => ({ run: { id: "run_1", thread: "t", sandbox }, fold, version: 1 }) as unknown as RunView;
 	const tree = () => (
 		<QueryClientProvider client={client}>
 			<main id="main" tabIndex={-1}>
@@ -365,4 +368,23 @@ test("a call whose form was answered runs, and may ask again", () => {
 	expect(f.thread("t").callItem("c1")?.state).toBe("running");
 	f.apply("t", event("approval.asked", { ask: "form", call: "c1", tool: "mcp__shop__buy", allowed: ["respond"] }));
 	expect(f.waiting()).toHaveLength(1);
+});
+
+test("what a write would change is shown against the file as it is", async () => {
+	const content = "one\n2\nthree\n";
+	show(waits({ id: "c1", tool: "write_file", args: { file_path: "/a.txt", content } }), "sbx_1");
+	await waitFor(() => expect(cards()[0]!.textContent).toContain("Replaces"));
+	const lines = within(cards()[0]!).getByRole("region", { name: "Changed lines" });
+	expect(lines.textContent).toBe("line 1 oneremoved: −twoadded: +2 three");
+});
+
+test("an edit whose text is not there is said to fail", async () => {
+	show(waits({ id: "c1", tool: "edit_file", args: { file_path: "/a.txt", old_string: "four", new_string: "4" } }), "sbx_1");
+	await waitFor(() => expect(cards()[0]!.textContent).toContain("the call would fail"));
+	expect(cards()[0]!.textContent).toContain("removed: −four");
+});
+
+test("where a command would run is shown", async () => {
+	show(waits({ id: "c1", args: { command: "one" } }), "sbx_1");
+	await waitFor(() => expect(cards()[0]!.textContent).toMatch(/in \/workspace.*not as root.*network none.*microvm/));
 });

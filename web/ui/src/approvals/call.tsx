@@ -83,6 +83,7 @@ export function CallCard({ ask, place, onSent }: Props) {
 							<Safe>{ask.tool}</Safe>
 						</strong>
 					)}
+					{words.after}
 				</span>
 				{ask.link}
 				<time dateTime={ask.at} className="text-quiet">

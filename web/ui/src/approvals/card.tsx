@@ -14,7 +14,7 @@ const typing = (t: EventTarget | null) =>
 	t instanceof HTMLElement && (t.matches("input:not([type=checkbox],[type=radio]), textarea, select") || t.isContentEditable);
 
 /** Calls is the list of calls, with the keys of decisions: a, e, x, r on the one that has the focus, n and p to others. */
-export function Calls({ asks, onSent }: Props) {
+function Calls({ asks, onSent }: Props) {
 	const box = useRef<HTMLDivElement>(null);
 	useKeptFocus(box, asks);
 	const keys = (e: KeyboardEvent) => {
@@ -73,6 +73,36 @@ function useKeptFocus(box: React.RefObject<HTMLElement | null>, asks: Ask[]): vo
 	}, [keys, box]);
 }
 
+/** lettersOff: the person has turned the keys of one letter off (WCAG 2.1.4), in the help of the run screen. */
+const lettersOff = () => localStorage.getItem("skete.keys.off") === "1";
+
+/** useLetterA takes the focus to the first call that waits when a person presses A; before makes it visible. */
+function useLetterA(box: React.RefObject<HTMLElement | null>, before: () => void): void {
+	const now = useRef(before);
+	now.current = before;
+	useEffect(() => {
+		const on = (e: globalThis.KeyboardEvent) => {
+			if (e.key !== "A" || e.ctrlKey || e.metaKey || e.altKey || typing(e.target) || lettersOff() || !box.current) return;
+			e.preventDefault();
+			now.current();
+			requestAnimationFrame(() => step(box.current, null, 1));
+		};
+		window.addEventListener("keydown", on);
+		return () => window.removeEventListener("keydown", on);
+	}, [box]);
+}
+
+/** AllCalls is the list on a page of its own. */
+export function AllCalls(props: Props) {
+	const box = useRef<HTMLDivElement>(null);
+	useLetterA(box, () => {});
+	return (
+		<div ref={box} className="rounded-md border border-line border-t-0">
+			<Calls {...props} />
+		</div>
+	);
+}
+
 const wideQuery = "(min-width: 900px)";
 
 function useWide(): boolean {
@@ -99,16 +129,7 @@ export function Card({ asks, onSent }: Props) {
 	useEffect(() => {
 		if (!asks.length) setChoice(null);
 	}, [asks.length]);
-	useEffect(() => {
-		const on = (e: globalThis.KeyboardEvent) => {
-			if (e.key !== "A" || e.defaultPrevented || e.ctrlKey || e.metaKey || e.altKey || typing(e.target) || !box.current) return;
-			e.preventDefault();
-			setChoice(true);
-			requestAnimationFrame(() => step(box.current, null, 1));
-		};
-		window.addEventListener("keydown", on);
-		return () => window.removeEventListener("keydown", on);
-	}, []);
+	useLetterA(box, () => setChoice(true));
 	const keys = (e: KeyboardEvent) => {
 		if (!full) return;
 		if (e.key === "Escape") {

@@ -1,7 +1,7 @@
 // What a call would do, before it does it.
 
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { useMemo, useState } from "react";
 import { send } from "../api/http";
 import { useSandbox } from "../api/queries";
 import { bytes, plural } from "../ui/format";
@@ -30,8 +30,8 @@ export function shownByEffect(tool: string, args: unknown): string[] {
 }
 
 export function Effect({ tool, args, writes, reads, machine }: EffectProps) {
+	const to = useMemo(() => hosts(args), [args]);
 	if (!isArgs(args)) return null;
-	const to = hosts(args);
 	const file = shownByEffect(tool, args).includes("file_path");
 	return (
 		<div className="flex min-w-0 flex-col gap-2">
@@ -115,7 +115,7 @@ async function readNow(machine: string, path: string): Promise<Now> {
 	}
 }
 
-/** useNow reads a file of a machine that runs; one that sleeps is not woken to look. */
+/** useFile reads a file of a machine that runs; one that sleeps is not woken to look. */
 function useFile(machine: string, path: string): Now | undefined {
 	const vm = useSandbox(machine).data;
 	const q = useQuery({
@@ -123,8 +123,10 @@ function useFile(machine: string, path: string): Now | undefined {
 		queryFn: () => readNow(machine, path),
 		enabled: vm?.state === "running" && path !== "",
 	});
-	return !machine || (vm && vm.state !== "running") ? { none: "unknown" } : q.data;
+	return !machine || (vm && vm.state !== "running") ? unknown : q.data;
 }
+
+const unknown: Now = { none: "unknown" };
 
 const whyNot = {
 	new: "",
@@ -136,19 +138,19 @@ const whyNot = {
 function FileEffect({ tool, args, machine }: { tool: string; args: Args; machine: string }) {
 	const path = typeof args.file_path === "string" ? args.file_path : "";
 	const now = useFile(machine, path);
-	const plan = tool === "write_file" ? written(String(args.content), now) : edited(args, now);
-	const add = plan.lines.filter((l) => l.kind === "add").length;
-	const remove = plan.lines.filter((l) => l.kind === "remove").length;
+	const plan = useMemo(() => (tool === "write_file" ? written(String(args.content), now) : edited(args, now)), [tool, args, now]);
+	const parts = useMemo(() => hunks(plan.lines), [plan]);
+	const count = (kind: Line["kind"]) => plan.lines.filter((l) => l.kind === kind).length;
 	return (
 		<section aria-label="Effect on the file" className="flex min-w-0 flex-col gap-1">
 			<p className="flex flex-wrap gap-x-2">
 				<span>{plan.verb}</span>
 				<code className="break-all">{visible(path)}</code>
-				<span className="text-good">+{add}</span>
-				<span className="text-bad">−{remove}</span>
+				<span className="text-good">+{count("add")}</span>
+				<span className="text-bad">−{count("remove")}</span>
 			</p>
 			{plan.warn && <p className="text-warn">{plan.warn}</p>}
-			<Hunks of={hunks(plan.lines)} numbers={plan.numbers} />
+			<Hunks of={parts} numbers={plan.numbers} />
 		</section>
 	);
 }

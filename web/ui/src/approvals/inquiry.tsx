@@ -23,6 +23,7 @@ export function Plan({ args }: { args: unknown }) {
 					<Markdown text={visible(plan)} />
 				</div>
 			)}
+			<p className="text-quiet">Its steps become the list of what is to do:</p>
 			<ol className="list-decimal pl-6" aria-label="Steps">
 				{strings(a.steps).map((s, i) => (
 					<li key={i} className="break-words">

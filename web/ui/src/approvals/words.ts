@@ -8,6 +8,8 @@ export type AskKind = "" | NonNullable<Approval["ask"]>;
 
 interface Words {
 	title: string;
+	/** after stands behind the tool. */
+	after: string;
 	approve: string;
 	edit: string;
 	reject: string;
@@ -20,6 +22,7 @@ interface Words {
 
 const calls: Words = {
 	title: "wants to call",
+	after: "",
 	approve: "Approve",
 	edit: "Edit",
 	reject: "Reject",
@@ -49,7 +52,8 @@ const kinds: Record<AskKind, Words> = {
 	},
 	form: {
 		...calls,
-		title: "is running, and asks you",
+		title: "runs",
+		after: ", which asks you",
 		respond: "Fill in",
 		reject: "Refuse",
 		dismiss: "Dismiss",

@@ -6,7 +6,7 @@ import { Link } from "wouter";
 import { get } from "../api/http";
 import type { Approval, Run, RunEventPage } from "../api/types";
 import type { Ask } from "../approvals/call";
-import { Calls } from "../approvals/card";
+import { AllCalls } from "../approvals/card";
 import type { EventData } from "../run/events";
 import { plural } from "../ui/format";
 import { ProblemBox } from "../ui/problem";
@@ -102,11 +102,7 @@ export default function ApprovalsPage() {
 					What agents ask for shows up here. In a terminal, <code>skete approve</code> lists the same and decides it.
 				</p>
 			)}
-			{asks.length > 0 && (
-				<div className="rounded-md border border-line border-t-0">
-					<Calls asks={asks} onSent={onSent} />
-				</div>
-			)}
+			{asks.length > 0 && <AllCalls asks={asks} onSent={onSent} />}
 		</div>
 	);
 }
