@@ -216,7 +216,7 @@ test("always is off until a person ticks it, and goes with approve alone", async
 	const box = screen.getByRole("checkbox", { name: /Allow the same/ });
 	expect(box).toHaveProperty("checked", false);
 	fireEvent.click(box);
-	expect(screen.getByText(/exactly this command/)).toBeTruthy();
+	expect(screen.getByText(/exactly the commands of this line/)).toBeTruthy();
 	fireEvent.click(button(cards()[0]!, /^Approve/));
 	await waitFor(() => expect(sent[0]).toMatchObject({ decision: "approve", always: true }));
 });

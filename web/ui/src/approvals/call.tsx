@@ -349,7 +349,7 @@ function Always({ approval, on, set, disabled, writes, reads }: AlwaysProps) {
 function alwaysWords(a: Approval, paths: string[]): string {
 	const tool = visible(a.tool);
 	if (isArgs(a.args) && typeof a.args.command === "string")
-		return `${tool} will not ask again for exactly this command, in this conversation only. Any other command asks as before.`;
+		return `${tool} will not ask again for exactly the commands of this line, each of them also on its own, in this conversation only. Other commands ask as before.`;
 	if (paths.length)
 		return `${tool} will not ask again for exactly ${visible(paths.slice(0, 5).join(", "))}${paths.length > 5 ? ` and ${paths.length - 5} more` : ""}, whatever it does there, in this conversation only.`;
 	return `${tool} will not ask again for what it names here. If it names neither a path nor a command, that is all of its calls, with any arguments, in this conversation only.`;
