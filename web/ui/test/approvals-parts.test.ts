@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { canonical, changes, draftOf, hosts, kindOf, parseField, read, rounded } from "../src/approvals/args";
+import { type Ask, byAge } from "../src/approvals/call";
 import { applied, diff, editsOf, hunks } from "../src/approvals/diff";
 import { answer, fieldsOf, formOf } from "../src/approvals/form";
 import { decidedWords, left } from "../src/approvals/words";
@@ -135,4 +136,15 @@ test("the time that is left", () => {
 	expect(left(at, 990_500)).toBe("10 s");
 	expect(left(at, 1_000_000 - 125_000)).toBe("2 min 5 s");
 	expect(left(at, 1_000_001)).toBe("");
+});
+
+test("calls that were asked about at the same time are in the order of the log, however the times are written", () => {
+	const ask = (at: string, seq: number) => ({ at, seq }) as Ask;
+	const list = [
+		ask("2026-01-01T00:00:00.12Z", 3),
+		ask("2026-01-01T00:00:00.120001Z", 2),
+		ask("2026-01-01T00:00:00Z", 9),
+		ask("2026-01-01T00:00:00.119Z", 8),
+	];
+	expect(list.sort(byAge).map((a) => a.seq)).toEqual([9, 8, 2, 3]);
 });

@@ -26,6 +26,8 @@ export interface Ask {
 	agent: string;
 	tool: string;
 	at: string;
+	/** seq of the event that asked, in its thread. */
+	seq: number;
 	/** approval is what the server says would run; undefined = it was not heard yet. */
 	approval: Approval | undefined;
 	writes: string[];
@@ -36,6 +38,11 @@ export interface Ask {
 	gone?: boolean;
 	/** link leads to its run, where that is another page. */
 	link?: ReactNode;
+}
+
+/** byAge orders calls, the oldest first. Times have as many digits as they need, so that their texts have no order. */
+export function byAge(a: Ask, b: Ask): number {
+	return Date.parse(a.at) - Date.parse(b.at) || a.seq - b.seq;
 }
 
 interface Props {

@@ -5,7 +5,7 @@ import { useCallback, useEffect, useRef, useState } from "react";
 import { Link } from "wouter";
 import { get } from "../api/http";
 import type { Approval, Run, RunEventPage } from "../api/types";
-import type { Ask } from "../approvals/call";
+import { type Ask, byAge } from "../approvals/call";
 import { AllCalls } from "../approvals/card";
 import type { EventData } from "../run/events";
 import { plural } from "../ui/format";
@@ -72,6 +72,7 @@ export default function ApprovalsPage() {
 		agent: a.agent,
 		tool: a.tool,
 		at: a.asked_at,
+		seq: a.seq,
 		approval: a,
 		writes: [],
 		reads: [],
@@ -84,7 +85,7 @@ export default function ApprovalsPage() {
 		...over,
 	});
 	const asks = [...(list ?? []).map((a) => ask(a, {})), ...gone.map((g) => ask(g.approval, { decided: g.decided, gone: true }))].sort(
-		(a, b) => a.at.localeCompare(b.at),
+		byAge,
 	);
 	return (
 		<div className="mx-auto flex w-full max-w-4xl flex-col gap-3 p-4">

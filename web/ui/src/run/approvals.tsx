@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useCallback, useRef } from "react";
 import { get } from "../api/http";
 import type { Approval } from "../api/types";
-import type { Ask } from "../approvals/call";
+import { type Ask, byAge } from "../approvals/call";
 import { Card } from "../approvals/card";
 import { useNow } from "../approvals/now";
 import { ProblemBox } from "../ui/problem";
@@ -61,6 +61,7 @@ function askOf(view: RunView, thread: ThreadFold, item: CallItem, approval: Appr
 		agent: pathOf(view.fold, thread.id, view.run.agent, approval?.agent),
 		tool: item.tool,
 		at: asked.at,
+		seq: asked.seq,
 		approval,
 		writes: asked.writes,
 		reads: asked.reads,
@@ -91,7 +92,7 @@ export function ApprovalCard({ view }: { view: RunView }) {
 		.flatMap((t) => t.items.filter((i): i is CallItem => i.kind === "call" && !!i.asked).map((item) => ({ t, item })))
 		.map(({ t, item }) => askOf(view, t, item, known.get(keyOf(t.id, item.call, item.asked!.seq))))
 		.filter((a) => k.show(a.key, asking.includes(a.key), asking.length > 0, now))
-		.sort((a, b) => a.at.localeCompare(b.at));
+		.sort(byAge);
 	const onSent = useCallback((key: string) => k.sent(key), [k]);
 	return (
 		<>
