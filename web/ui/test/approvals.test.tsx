@@ -388,3 +388,13 @@ test("where a command would run is shown", async () => {
 	show(waits({ id: "c1", args: { command: "one" } }), "sbx_1");
 	await waitFor(() => expect(cards()[0]!.textContent).toMatch(/in \/workspace.*not as root.*network none.*microvm/));
 });
+
+test("a call of a run that was ended cannot be decided any more", async () => {
+	const f = waits({ id: "c1", args: { command: "one" } });
+	const again = show(f);
+	await ready();
+	f.apply("t", event("run.ended", { state: "cancelled" }));
+	again();
+	expect(cards()[0]!.textContent).toContain("does not wait any more");
+	expect(within(cards()[0]!).queryAllByRole("button")).toHaveLength(0);
+});

@@ -91,6 +91,7 @@ export function ApprovalCard({ view }: { view: RunView }) {
 	const asks = [...view.fold.threads.values()]
 		.flatMap((t) => t.items.filter((i): i is CallItem => i.kind === "call" && !!i.asked).map((item) => ({ t, item })))
 		.map(({ t, item }) => askOf(view, t, item, known.get(keyOf(t.id, item.call, item.asked!.seq))))
+		.map((a) => (a.decided || asking.includes(a.key) ? a : { ...a, gone: true }))
 		.filter((a) => k.show(a.key, asking.includes(a.key), asking.length > 0, now))
 		.sort(byAge);
 	const onSent = useCallback((key: string) => k.sent(key), [k]);
