@@ -56,6 +56,7 @@ export interface AskFold {
 	seq: number;
 	at: string;
 	writes: string[];
+	reads: string[];
 	decided?: { decision: string; by: string; text: string; args: unknown; at: string; seq: number };
 }
 
@@ -447,6 +448,7 @@ const handlers: Handlers = {
 			seq: e.seq,
 			at: e.at,
 			writes: d.writes ?? [],
+			reads: d.reads ?? [],
 		};
 		t.put({ ...item, state: "waiting", asked });
 		t.state = "interrupted";
@@ -455,7 +457,8 @@ const handlers: Handlers = {
 		const item = t.callItem(d.call);
 		if (!item?.asked || item.asked.decided) return;
 		const decided = { decision: d.decision, by: d.by, text: d.text ?? "", args: d.args, at: e.at, seq: e.seq };
-		const state: CallState = d.decision === "reject" ? "rejected" : d.decision === "respond" ? "answered" : "pending";
+		const runs = item.asked.ask === "form"; // whatever is answered, the call that asks goes on
+		const state: CallState = runs ? "running" : d.decision === "reject" ? "rejected" : d.decision === "respond" ? "answered" : "pending";
 		t.put({ ...item, state, args: d.args ?? item.args, asked: { ...item.asked, decided } });
 		if (!t.waiting().length && t.state === "interrupted") t.state = "running";
 	},

@@ -3,6 +3,7 @@
 import { Check, Circle, CircleDot } from "lucide-react";
 import { useState } from "react";
 import { get } from "../api/http";
+import { Decision } from "../approvals/decision";
 import { clock, money, plural } from "../ui/format";
 import { Markdown } from "../ui/md";
 import { ProblemBox } from "../ui/problem";
@@ -126,7 +127,7 @@ function Call({ item, thread, fold, tick }: BodyProps & { item: CallItem }) {
 	return (
 		<div className="flex min-w-0 flex-col gap-1">
 			<CallArgs item={item} />
-			{item.asked && <Decided item={item} />}
+			<Decision item={item} />
 			{child && <Child of={child} depth={depthOf(child.id, root)} fold={fold} tick={tick} />}
 			{(item.output || item.live) && item.tool !== "write_todos" && <OutputText text={item.output || item.live} />}
 			{item.code && <p className="text-bad">failed: {item.code.replaceAll("_", " ")}</p>}
@@ -172,38 +173,6 @@ function Json({ text, value }: { text: string; value: unknown }) {
 	const long = value && typeof value === "object" ? JSON.stringify(value, null, 1) : text;
 	if (!long) return null;
 	return <OutputText text={long} />;
-}
-
-/** Decided tells of an approval: who decided what, and what was changed by it. */
-function Decided({ item }: { item: CallItem }) {
-	const asked = item.asked!;
-	const d = asked.decided;
-	return (
-		<div className="rounded border border-line p-2">
-			<p className={d ? "" : "font-medium text-warn"}>
-				{d ? (
-					<>
-						<strong>{d.decision}</strong> by <Safe>{clip(d.by || "a person", 80)}</Safe>, {clock(d.at)}
-					</>
-				) : (
-					"needs you"
-				)}
-				{asked.reason && (
-					<span className="text-quiet">
-						{" "}
-						<Safe>{clip(asked.reason, 300)}</Safe>
-					</span>
-				)}
-			</p>
-			{d?.text && <Plain text={d.text} />}
-			{d?.args !== undefined && d.args !== null && (
-				<>
-					<p className="text-quiet">The call as it was asked for:</p>
-					<Json text="" value={asked.args} />
-				</>
-			)}
-		</div>
-	);
 }
 
 const marks = {

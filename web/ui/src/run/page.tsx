@@ -161,7 +161,6 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 				requestAnimationFrame(() => timeline.current?.toEnd());
 			},
 		],
-		["A", () => timeline.current?.toApproval()],
 		["[", () => turn(true)],
 		["]", () => turn(false)],
 		["Ctrl \\", () => show(hide)],

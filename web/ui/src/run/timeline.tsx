@@ -28,7 +28,6 @@ interface Props {
 /** TimelineKeys is what keys of the page do in the timeline. */
 export interface TimelineKeys {
 	toEnd(): void;
-	toApproval(): void;
 }
 
 const nearEnd = 24;
@@ -100,12 +99,7 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 		list.scrollToEnd();
 		unread.read();
 	};
-	const toApproval = () => {
-		const target = document.querySelector<HTMLElement>("[data-approvals] button, [data-approvals] [tabindex]");
-		if (target) target.focus();
-		else document.querySelector<HTMLElement>("[data-approvals]")?.focus();
-	};
-	keys.current = { toEnd, toApproval };
+	keys.current = { toEnd };
 	const sameKind = () => {
 		const item = firstOf(rows[here()]!);
 		if (!item) return;
@@ -231,11 +225,7 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 			{view.gap > 0 && (
 				<p className="px-3 text-quiet">{plural(view.gap, "live piece")} left out: this page was too slow. The log has all.</p>
 			)}
-			{!past && (
-				<div data-approvals tabIndex={-1} className="max-h-[60%] shrink-0 overflow-auto empty:hidden">
-					<ApprovalCard view={view} />
-				</div>
-			)}
+			{!past && <ApprovalCard view={view} />}
 			<Composer view={view} past={past} />
 			<Spoken thread={thread} />
 		</section>
