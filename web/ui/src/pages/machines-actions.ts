@@ -56,7 +56,6 @@ export function actions(s: Sandbox, info: Info | undefined): Action[] {
 function whyNot(s: Sandbox, info: Info | undefined, verb: Verb): string {
 	if (verb === "pause" && !can(info, s.provider, "pause"))
 		return `The provider ${s.provider} cannot pause. Stop it instead: its files are kept.`;
-	return "It has no end: its time counts while it runs.";
 	return "";
 }
 

@@ -70,7 +70,7 @@ async function each(list: Sandbox[], run: (s: Sandbox) => Promise<void>): Promis
 	await Promise.all(Array.from({ length: Math.min(atOnce, rest.length) }, work));
 }
 
-/** Under shows what is under way with a machine, or what went wrong. */
+/** Trouble shows what went wrong with a machine, whole. */
 export function Trouble({ id }: { id: string }): ReactNode {
 	const f = useMoving().failed.get(id);
 	if (!f) return null;
@@ -309,8 +309,8 @@ function Kept({ held: h }: { held: Held }) {
 			{h.unsaved > 0 && (
 				<strong className="text-bad">{plural(h.unsaved, "file")} changed since its last revision and will be lost. </strong>
 			)}
-			its history, now at revision {h.current}, was not exported by this; what is kept of it can be moved to another machine by{" "}
-			<code className="break-words">skete history move {h.s.id} NEW</code>
+			it has a history, now at revision {h.current}; whether that was exported is not known here. What the server keeps of it can be moved
+			to another machine by <code className="break-words">skete history move {h.s.id} NEW</code>
 		</>
 	);
 }

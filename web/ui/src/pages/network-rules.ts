@@ -143,7 +143,7 @@ export function withRule(p: Policy, rule: Rule): Policy {
 
 /** withoutRule takes one rule away, the last that is the same; null = it is not there. */
 export function withoutRule(p: Policy, rule: Rule, list: "allow" | "deny" = "allow"): Policy | null {
-	const at = (p[list] ?? []).findLastIndex((r) => same(r, rule));
+	const at = (p[list] ?? []).map((r) => same(r, rule)).lastIndexOf(true);
 	if (at < 0) return null;
 	return { profile: p.profile, allow: p.allow ?? [], deny: p.deny ?? [], [list]: p[list]!.filter((_, i) => i !== at) };
 }
