@@ -36,7 +36,7 @@ async function newest(): Promise<Runs> {
 }
 
 export default function UsagePage() {
-	const runs = useQuery({ queryKey: ["usage", "runs"], queryFn: newest, placeholderData: keepPreviousData, staleTime: 60_000 });
+	const runs = useQuery({ queryKey: ["used", "runs"], queryFn: newest, placeholderData: keepPreviousData, staleTime: 60_000 });
 	const [param, setBy] = useParam("by");
 	const by: Way = ways.find((w) => w === param) ?? "day";
 	const items = runs.data?.items ?? [];
