@@ -4,10 +4,13 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { get } from "../api/http";
 import type { Sandbox, Schemas } from "../api/types";
-import { bytes, duration } from "../ui/format";
+import { duration } from "../ui/format";
 import { ProblemBox } from "../ui/problem";
 
 type Metrics = Schemas["Metrics"];
+
+/** mb writes bytes in the unit in which machines are asked for. */
+const mb = (n: number) => `${(n / 1_048_576).toFixed(n < 10_485_760 ? 1 : 0)} MB`;
 
 const everyMS = 3000;
 const keptMax = 40;
@@ -95,12 +98,12 @@ function Gauges({ of: kept }: { of: Metrics[] }) {
 			<Gauge name="CPU" text={cpu.at(-1) == null ? "measuring" : `${Math.round(cpu.at(-1)! * 100)} % of ${m.cpus}`} of={cpu} />
 			<Gauge
 				name="Memory"
-				text={`${bytes(m.mem_used_bytes)} of ${bytes(m.mem_total_bytes)}`}
+				text={`${mb(m.mem_used_bytes)} of ${mb(m.mem_total_bytes)}`}
 				of={kept.map((x) => part(x.mem_used_bytes, x.mem_total_bytes))}
 			/>
 			<Gauge
 				name="Disk"
-				text={`${bytes(m.disk_used_bytes)} of ${bytes(m.disk_total_bytes)}`}
+				text={`${mb(m.disk_used_bytes)} of ${mb(m.disk_total_bytes)}`}
 				of={kept.map((x) => part(x.disk_used_bytes, x.disk_total_bytes))}
 			/>
 			<Gauge

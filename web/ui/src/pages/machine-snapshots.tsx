@@ -36,7 +36,7 @@ export function Snapshots({ machine: m, all }: { machine: Sandbox; all: Sandbox[
 					id={(s) => s.id}
 					empty={
 						<p>
-							No snapshot of it is kept; also <code>skete snapshot create {m.id}</code>.
+							No snapshot of it is kept; also <code>skete vm snapshot {m.id}</code>.
 						</p>
 					}
 					columns={[

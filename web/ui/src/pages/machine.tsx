@@ -12,7 +12,7 @@ import { Events } from "./machine-events";
 import { Overview } from "./machine-overview";
 import { Snapshots } from "./machine-snapshots";
 import { useMachines } from "./machines";
-import { nameOf } from "./machines-actions";
+import { nameOf, why } from "./machines-actions";
 import { Actions, Doing, Machinery, Trouble } from "./machines-do";
 import { DecisionLog, PolicyView } from "./network-log";
 
@@ -62,9 +62,9 @@ function Header({ machine: m }: { machine: Sandbox }) {
 				<span className="flex-1" />
 				<Actions of={m} />
 			</div>
-			{(m.waiting || m.reason) && (
+			{why(m) && (
 				<p className="break-words text-quiet">
-					<Safe>{m.waiting || m.reason || ""}</Safe>
+					<Safe>{why(m)}</Safe>
 				</p>
 			)}
 			<Trouble id={m.id} />
@@ -138,6 +138,7 @@ function Panel({ of, shown, full, children }: { of: Tab; shown: boolean; full?: 
 			id={`vm-pane-${of}`}
 			aria-labelledby={`vm-tab-${of}`}
 			hidden={!shown}
+			tabIndex={0}
 			className={shown ? `flex min-h-0 min-w-0 flex-1 flex-col ${full ? "min-h-72" : "gap-4 overflow-auto p-4"}` : "hidden"}
 		>
 			{children}

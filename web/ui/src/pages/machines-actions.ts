@@ -96,3 +96,8 @@ export function found(s: Sandbox, text: string): boolean {
 	const t = text.trim().toLowerCase();
 	return !t || [s.id, s.name, s.template, s.provider, s.isolation, s.run].some((x) => x?.toLowerCase().includes(t));
 }
+
+/** why says what a machine waits for, or why it is as it is, where the state does not say that. */
+export function why(s: Sandbox): string {
+	return s.waiting || (s.reason && s.reason !== s.state ? s.reason : "");
+}

@@ -2,6 +2,8 @@
 // is then, and what went wrong stays with the machine, whole.
 
 import { type QueryClient, useQuery, useQueryClient } from "@tanstack/react-query";
+import { ChevronDown } from "lucide-react";
+import { DropdownMenu } from "radix-ui";
 import { createContext, type ReactNode, useContext, useState, useSyncExternalStore } from "react";
 import { Link } from "wouter";
 import { call, get, key, post } from "../api/http";
@@ -147,6 +149,39 @@ export function Actions({ of: s, only }: { of: Sandbox; only?: Verb[] }) {
 				/>
 			))}
 		</span>
+	);
+}
+
+/** ActionMenu is the same for a row of a table. What is off says why, in the menu itself. */
+export function ActionMenu({ of: s }: { of: Sandbox }) {
+	const info = useInfo().data;
+	const begin = useContext(Asking);
+	const busy = useMoving().doing.has(s.id);
+	const lacks = useLacking("write");
+	const list = actions(s, info);
+	if (!list.length) return null;
+	return (
+		<DropdownMenu.Root modal={false}>
+			<DropdownMenu.Trigger className="button" disabled={busy} aria-label={`Actions of ${nameOf(s)}`}>
+				Actions <ChevronDown size={14} aria-hidden />
+			</DropdownMenu.Trigger>
+			<DropdownMenu.Portal>
+				<DropdownMenu.Content align="end" className="z-30 max-w-[calc(100vw-16px)] rounded-md border border-line bg-ground p-1">
+					{list.map(({ verb, why }) => (
+						<DropdownMenu.Item
+							key={verb}
+							disabled={!!(lacks || why)}
+							onSelect={() => begin({ verb, list: [s] })}
+							className={`flex min-h-7 max-w-64 flex-col justify-center rounded px-3 outline-none data-[highlighted]:bg-accent-ground ${lacks || why ? "text-quiet" : verb === "destroy" ? "cursor-pointer text-bad" : "cursor-pointer"}`}
+						>
+							{titles[verb]}
+							{asks.has(verb) && !(lacks || why) ? "…" : ""}
+							{(lacks || why) && <span className="pb-1">{lacks || why}</span>}
+						</DropdownMenu.Item>
+					))}
+				</DropdownMenu.Content>
+			</DropdownMenu.Portal>
+		</DropdownMenu.Root>
 	);
 }
 
@@ -309,8 +344,8 @@ function Kept({ held: h }: { held: Held }) {
 			{h.unsaved > 0 && (
 				<strong className="text-bad">{plural(h.unsaved, "file")} changed since its last revision and will be lost. </strong>
 			)}
-			it has a history, now at revision {h.current}; whether that was exported is not known here. What the server keeps of it can be moved
-			to another machine by <code className="break-words">skete history move {h.s.id} NEW</code>
+			it has a history, now at revision {h.current}; whether that was exported is not known here. It is kept for seven days, and can be
+			given to another machine by <code className="break-words">skete history move {h.s.id} NEW</code>
 		</>
 	);
 }

@@ -12,9 +12,9 @@ import { type Column, Facets, Page, Table } from "../ui/table";
 import { Refused, useLacking } from "../ui/table-scope";
 import { Safe } from "../ui/text";
 import { useParam } from "../ui/url";
-import { counted, found, left, nameOf, states } from "./machines-actions";
+import { counted, found, left, nameOf, states, why } from "./machines-actions";
 import { Create } from "./machines-create";
-import { Actions, Bulk, Doing, MachineLink, Machinery, Trouble, useMoving } from "./machines-do";
+import { ActionMenu, Bulk, Doing, MachineLink, Machinery, Trouble, useMoving } from "./machines-do";
 
 const pageSize = 500;
 const pagesMax = 4;
@@ -150,9 +150,9 @@ const columns = (now: number): Column<Sandbox>[] => [
 			<span className="flex flex-col">
 				<State of={s.state} />
 				<Doing id={s.id} />
-				{(s.waiting || s.reason) && (
+				{why(s) && (
 					<span className="max-w-48 break-words text-quiet">
-						<Safe>{s.waiting || s.reason || ""}</Safe>
+						<Safe>{why(s)}</Safe>
 					</span>
 				)}
 			</span>
@@ -192,7 +192,7 @@ const columns = (now: number): Column<Sandbox>[] => [
 				{s.run && (
 					<>
 						{" for "}
-						<Link href={`/runs/${s.run}`} className="text-accent underline-offset-2 hover:underline">
+						<Link href={`/runs/${s.run}`} className="text-accent underline underline-offset-2">
 							{s.run.slice(0, 12)}
 						</Link>
 					</>
@@ -200,7 +200,7 @@ const columns = (now: number): Column<Sandbox>[] => [
 			</span>
 		),
 	},
-	{ name: "Actions", cell: (s) => <Actions of={s} /> },
+	{ name: "Actions", cell: (s) => <ActionMenu of={s} /> },
 ];
 
 interface TableProps {

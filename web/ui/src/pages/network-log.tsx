@@ -114,7 +114,14 @@ export function DecisionLog({ machines, one }: LogProps) {
 			)}
 			{seen.length > 0 && !shown.length && <p>No host is like that. {plural(groups.length, "host")} hidden by the filter.</p>}
 			{shown.map((g) => (
-				<HostGroup key={g.host} of={g} show={show} names={one ? null : names} onAllow={setAsked} />
+				<HostGroup
+					key={g.host}
+					of={g}
+					first={shown.length <= openMax && g.refused > 0}
+					show={show}
+					names={one ? null : names}
+					onAllow={setAsked}
+				/>
 			))}
 			{asked && (
 				<Allow
@@ -133,15 +140,19 @@ export function DecisionLog({ machines, one }: LogProps) {
 
 const rowsMax = 100;
 
+/** openMax is up to how many hosts those with refusals are opened at once. */
+const openMax = 8;
+
 interface GroupProps {
 	of: Group;
+	first: boolean;
 	show: string;
 	names: Map<string, string> | null;
 	onAllow(s: Seen): void;
 }
 
-function HostGroup({ of: g, show, names, onAllow }: GroupProps) {
-	const [open, setOpen] = useState(false);
+function HostGroup({ of: g, first, show, names, onAllow }: GroupProps) {
+	const [open, setOpen] = useState(first);
 	const rows = g.rows.filter(({ d }) => !show || d.allowed === (show === "allowed"));
 	return (
 		<details className="min-w-0 rounded-md border border-line" open={open} onToggle={(e) => setOpen(e.currentTarget.open)}>

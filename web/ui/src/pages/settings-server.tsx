@@ -70,8 +70,9 @@ export function whyAuto(info: Info, name: string): string {
 	const p = list.find((x) => x.name === name);
 	if (!p) return "";
 	if (name === info.default_provider) {
-		const before = list.slice(0, list.indexOf(p)).filter((x) => !passed(x, list));
-		return `chosen by auto: ${before.length ? "the strongest that works here" : "the strongest of this server"}`;
+		const before = list.slice(0, list.indexOf(p));
+		if (!before.length) return "chosen by auto: the strongest of this server";
+		return `chosen by auto: the strongest that ${before.some((x) => !x.ok) ? "works here" : "need not be asked for by name"}`;
 	}
 	if (!p.ok) return "not chosen: it does not work here";
 	return passed(p, list) || (info.default_provider ? `not chosen: ${info.default_provider} is stronger` : "not chosen");

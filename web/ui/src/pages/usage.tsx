@@ -65,7 +65,7 @@ export default function UsagePage() {
 					<p className="text-quiet">
 						{runs.data?.cut
 							? `Of the newest ${count(items.length)} runs, begun since ${clock(oldest!.created_at)}: older ones are left out.`
-							: `Of all ${plural(items.length, "run")} that are kept.`}{" "}
+							: `All runs that are kept: ${items.length}.`}{" "}
 						What sub-agents used is in the runs that they worked for. A run counts on the day it began.
 					</p>
 					<Chart by={by} sums={by === "day" ? wholeDays(sums) : sums} />
