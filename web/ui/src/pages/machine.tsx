@@ -133,6 +133,7 @@ function Tabs({ machine: m, tab }: { machine: Sandbox; tab: Tab }) {
 
 function Panel({ of, shown, full, children }: { of: Tab; shown: boolean; full?: boolean; children: ReactNode }) {
 	return (
+		// biome-ignore lint/a11y/noNoninteractiveTabindex: a panel that scrolls must be reachable by keys.
 		<div
 			role="tabpanel"
 			id={`vm-pane-${of}`}
