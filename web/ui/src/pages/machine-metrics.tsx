@@ -15,12 +15,12 @@ const mb = (n: number) => `${(n / 1_048_576).toFixed(n < 10_485_760 ? 1 : 0)} MB
 const everyMS = 3000;
 const keptMax = 40;
 
-/** cpuShare is how many of its processors a machine used between two looks, 0..1; null = not known. */
-export function cpuShare(a: Metrics | undefined, b: Metrics): number | null {
+/** cpuShare is how much of its processors a machine used between two looks, 0..1; null = not known. */
+export function cpuShare(a: Metrics | undefined, b: Metrics, cpus: number): number | null {
 	if (!a) return null;
 	const us = (Date.parse(b.time) - Date.parse(a.time)) * 1000;
-	if (us <= 0 || b.cpu_used_us < a.cpu_used_us || b.cpus <= 0) return null;
-	return Math.min(1, (b.cpu_used_us - a.cpu_used_us) / us / b.cpus);
+	if (us <= 0 || b.cpu_used_us < a.cpu_used_us || cpus <= 0) return null;
+	return Math.min(1, (b.cpu_used_us - a.cpu_used_us) / us / cpus);
 }
 
 /** line is the path of shares, 0..1, over a width. */
@@ -81,7 +81,7 @@ export function MachineMetrics({ machine: m }: { machine: Sandbox }) {
 			<h2 className="font-semibold">Uses now</h2>
 			{!on && <p className="text-quiet">It is {m.state}: nothing is measured.</p>}
 			{on && now.error && <ProblemBox of={now.error} again={() => void now.refetch()} />}
-			{on && kept.length > 0 && <Gauges of={kept} />}
+			{on && kept.length > 0 && <Gauges of={kept} cpus={m.cpus} />}
 			{on && !!m.idle_timeout_ms && (
 				<p className="text-quiet">Being looked at here counts as use: its idle timeout of {duration(m.idle_timeout_ms)} begins anew.</p>
 			)}
@@ -89,13 +89,13 @@ export function MachineMetrics({ machine: m }: { machine: Sandbox }) {
 	);
 }
 
-function Gauges({ of: kept }: { of: Metrics[] }) {
+function Gauges({ of: kept, cpus }: { of: Metrics[]; cpus: number }) {
 	const m = kept.at(-1)!;
-	const cpu = kept.map((x, i) => cpuShare(kept[i - 1], x));
+	const cpu = kept.map((x, i) => cpuShare(kept[i - 1], x, cpus));
 	const part = (a: number, b: number) => (b > 0 ? a / b : 0);
 	return (
 		<div className="grid grid-cols-1 gap-2 sm:grid-cols-2 lg:grid-cols-4">
-			<Gauge name="CPU" text={cpu.at(-1) == null ? "measuring" : `${Math.round(cpu.at(-1)! * 100)} % of ${m.cpus}`} of={cpu} />
+			<Gauge name="CPU" text={cpu.at(-1) == null ? "measuring" : `${Math.round(cpu.at(-1)! * 100)} % of ${cpus}`} of={cpu} />
 			<Gauge
 				name="Memory"
 				text={`${mb(m.mem_used_bytes)} of ${mb(m.mem_total_bytes)}`}

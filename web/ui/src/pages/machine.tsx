@@ -133,12 +133,12 @@ function Tabs({ machine: m, tab }: { machine: Sandbox; tab: Tab }) {
 
 function Panel({ of, shown, full, children }: { of: Tab; shown: boolean; full?: boolean; children: ReactNode }) {
 	return (
-		// biome-ignore lint/a11y/noNoninteractiveTabindex: a panel that scrolls must be reachable by keys.
 		<div
 			role="tabpanel"
 			id={`vm-pane-${of}`}
 			aria-labelledby={`vm-tab-${of}`}
 			hidden={!shown}
+			// biome-ignore lint/a11y/noNoninteractiveTabindex: a panel that scrolls must be reachable by keys.
 			tabIndex={0}
 			className={shown ? `flex min-h-0 min-w-0 flex-1 flex-col ${full ? "min-h-72" : "gap-4 overflow-auto p-4"}` : "hidden"}
 		>

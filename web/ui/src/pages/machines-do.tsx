@@ -320,12 +320,7 @@ function Destroy({ list, onClose, run }: Asked) {
 			>
 				<Names list={list} />
 				{!held.data && <p className="text-quiet">Looking for histories…</p>}
-				{risky.slice(0, 5).map((h) => (
-					<p key={h.s.id} className="break-words">
-						<Safe>{nameOf(h.s)}</Safe>: <Kept held={h} />
-					</p>
-				))}
-				{risky.length > 5 && <p>The same holds for {risky.length - 5} more.</p>}
+				<Kept held={risky} />
 				{risky.length > 0 && (
 					<Field label={`Type ${word} to go on`}>
 						<input className="field" value={typed} onChange={(e) => setTyped(e.target.value)} autoComplete="off" spellCheck={false} />
@@ -337,15 +332,29 @@ function Destroy({ list, onClose, run }: Asked) {
 	);
 }
 
-function Kept({ held: h }: { held: Held }) {
-	if (h.current === null) return "whether it has a history could not be looked at.";
+/** Kept says what destroying takes away and what it leaves. */
+function Kept({ held }: { held: Held[] }) {
+	const unseen = held.filter((h) => h.current === null);
+	const kept = held.filter((h) => h.current !== null);
+	const unsaved = kept.filter((h) => h.unsaved > 0);
+	const names = (list: Held[]) => <Safe>{list.map((h) => nameOf(h.s)).join(", ")}</Safe>;
 	return (
 		<>
-			{h.unsaved > 0 && (
-				<strong className="text-bad">{plural(h.unsaved, "file")} changed since its last revision and will be lost. </strong>
+			{unsaved.map((h) => (
+				<p key={h.s.id} className="break-words">
+					<strong className="text-bad">
+						<Safe>{nameOf(h.s)}</Safe>: {plural(h.unsaved, "file")} changed since its last revision and will be lost.
+					</strong>
+				</p>
+			))}
+			{kept.length > 0 && (
+				<p className="break-words">
+					{kept.length === 1 ? `It has a history, now at revision ${kept[0]!.current}` : `${kept.length} of them have a history`}; whether
+					that was exported is not known here. It is kept for seven days, and can be given to another machine by{" "}
+					<code className="break-words">skete history move {kept.length === 1 ? kept[0]!.s.id : "ID"} NEW</code>
+				</p>
 			)}
-			it has a history, now at revision {h.current}; whether that was exported is not known here. It is kept for seven days, and can be
-			given to another machine by <code className="break-words">skete history move {h.s.id} NEW</code>
+			{unseen.length > 0 && <p className="break-words">Whether these have a history could not be looked at: {names(unseen)}.</p>}
 		</>
 	);
 }
