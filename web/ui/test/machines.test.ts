@@ -1,6 +1,9 @@
 import { describe, expect, it } from "vitest";
-import type { Info, Run, Sandbox } from "../src/api/types";
+import type { Info, Sandbox } from "../src/api/types";
+import { happened } from "../src/pages/machine-events";
+import { cpuShare, line } from "../src/pages/machine-metrics";
 import { actions, found, left, noMemory, shared } from "../src/pages/machines-actions";
+import { bodyOf } from "../src/pages/machines-create";
 import {
 	blocked,
 	type Decision,
@@ -13,7 +16,10 @@ import {
 	withoutRule,
 	withRule,
 } from "../src/pages/network-rules";
-import { fold, hours, total, wholeDays } from "../src/pages/usage-fold";
+import { badHost, hostsOf, howText } from "../src/pages/secrets-form";
+import { whyAuto } from "../src/pages/settings-server";
+import { rowsCSV } from "../src/pages/usage";
+import { hours, type Row, since, wholeDays } from "../src/pages/usage-fold";
 import { cell, csv } from "../src/ui/table-csv";
 import { allows, lacking } from "../src/ui/table-scope";
 
@@ -227,37 +233,34 @@ describe("CSV", () => {
 	});
 });
 
-const run = (o: Partial<Run>): Run =>
-	({
-		id: "r",
-		agent: "coder",
-		model: "m",
-		created_at: "2026-11-28T12:00:00",
-		steps: 2,
-		usage: { input: 10, output: 5, cache_read: 100, cache_write: 1 },
-		cost_usd: 0.5,
-		...o,
-	}) as Run;
+const row = (o: Partial<Row>): Row => ({
+	key: "m",
+	runs: 1,
+	steps: 2,
+	tokens: 116,
+	cost_usd: 0.5,
+	usage: { input: 10, output: 5, cache_read: 100, cache_write: 1 },
+	...o,
+});
 
 describe("usage", () => {
-	it("is summed by agent, the dearest first", () => {
-		const sums = fold([run({}), run({ agent: "b", cost_usd: 2 }), run({ usage: { input: 1, output: 1, estimated: true } })], "agent");
-		expect(sums.map((s) => [s.name, s.runs, s.input, s.output, s.cached, s.usd, s.estimated])).toEqual([
-			["b", 1, 11, 5, 100, 2, false],
-			["coder", 2, 12, 6, 100, 1, true],
-		]);
+	it("begins with a day of UTC", () => {
+		expect(since(1, Date.parse("2026-11-28T13:00:00Z"))).toBe("2026-11-28T00:00:00.000Z");
+		expect(since(30, Date.parse("2026-11-28T13:00:00Z"))).toBe("2026-10-30T00:00:00.000Z");
 	});
-	it("is summed by day, with the days between", () => {
-		const sums = fold([run({}), run({ created_at: "2026-11-25T12:00:00" })], "day");
-		expect(wholeDays(sums).map((s) => [s.name, s.runs])).toEqual([
+	it("by day has the days between", () => {
+		const rows = [row({ key: "2026-11-28" }), row({ key: "2026-11-25" })];
+		expect(wholeDays(rows).map((s) => [s.key, s.runs])).toEqual([
 			["2026-11-25", 1],
 			["2026-11-26", 0],
 			["2026-11-27", 0],
 			["2026-11-28", 1],
 		]);
-		expect(wholeDays(sums, 2).map((s) => s.name)).toEqual(["2026-11-27", "2026-11-28"]);
+		expect(wholeDays(rows, 2).map((s) => s.key)).toEqual(["2026-11-27", "2026-11-28"]);
 		expect(wholeDays([])).toEqual([]);
-		expect(total([run({}), run({})]).usd).toBe(1);
+	});
+	it("is written as CSV in whole numbers, formulas disarmed", () => {
+		expect(rowsCSV("run", [row({ key: "run_1", title: "=cmd()" })]).split("\r\n")[1]).toBe(`run_1,"'=cmd()",1,2,11,100,5,0.5,no`);
 	});
 	it("of machines counts while they run", () => {
 		expect(hours(sb({ started_at: "1970-01-01T00:00:00Z" }), 7_200_000)).toBe(2);
@@ -273,5 +276,67 @@ describe("scopes", () => {
 		expect(allows(["write"], "admin")).toBe(false);
 		expect(lacking(["read"], "write")).toMatch(/needs write/);
 		expect(lacking(undefined, "write")).toBe("");
+	});
+});
+
+describe("secrets", () => {
+	it("go to hosts that are named", () => {
+		expect(hostsOf(" A.example.com, *.example.net\n a.example.com ")).toEqual(["a.example.com", "*.example.net"]);
+		expect(badHost("a.example.com")).toBe("");
+		expect(badHost("*.example.net")).toBe("");
+		for (const bad of ["*", "https://a.example.com", "a.example.com/x", "a b", "a.*.com", "user@host", "host:443"])
+			expect(badHost(bad), bad).not.toBe("");
+	});
+	it("say how they are sent", () => {
+		expect(howText({ host: "a", as: "header", key: "X-Api-Key", paths: ["/v1/**"], env: "TOKEN", agents: ["coder"] })).toBe(
+			"in the header X-Api-Key; only /v1/**; placeholder in $TOKEN; for agent coder",
+		);
+		expect(howText({ host: "a", as: "bearer" })).toBe("as Authorization: Bearer; for all machines");
+	});
+});
+
+describe("providers", () => {
+	const of = (def: string, ...list: [string, string, boolean][]) =>
+		({ default_provider: def, providers: list.map(([name, isolation, ok]) => ({ name, isolation, ok, can: [] })) }) as unknown as Info;
+	it("say why auto chose or passed each", () => {
+		const i = of(
+			"gvisor",
+			["qemu", "microvm-emulated", true],
+			["gvisor", "user-kernel", true],
+			["docker", "container", true],
+			["process", "none", true],
+		);
+		expect(whyAuto(i, "qemu")).toMatch(/only where it is required/);
+		expect(whyAuto(i, "gvisor")).toMatch(/^chosen by auto/);
+		expect(whyAuto(i, "docker")).toMatch(/gvisor is stronger/);
+		expect(whyAuto(i, "process")).toMatch(/isolates nothing/);
+		expect(whyAuto(of("gvisor", ["firecracker", "microvm", false], ["gvisor", "user-kernel", true]), "firecracker")).toMatch(
+			/does not work/,
+		);
+		expect(whyAuto(of("process", ["process", "none", true]), "process")).toBe("chosen by auto: the strongest of this server");
+	});
+});
+
+describe("a machine", () => {
+	it("tells what happened in order, the newest first", () => {
+		const m = sb({ deaths: [{ time: "2026-11-28T02:00:00Z", reason: "out of memory" }] });
+		const list = happened(
+			m,
+			[{ n: 1, time: "2026-11-28T01:00:00Z", who: "ana", title: "start" } as never],
+			[{ n: 7, time: "2026-11-28T03:00:00Z", who: "key", what: "api.stop-sandbox", result: "200" }],
+		);
+		expect(list.map((h) => h.what)).toEqual(["api.stop-sandbox", "ended, unasked", "revision 1", "made"]);
+	});
+	it("measures its CPUs between two looks", () => {
+		const at = (time: string, us: number) => ({ time, cpu_used_us: us }) as never;
+		expect(cpuShare(at("2026-11-28T00:00:00Z", 0), at("2026-11-28T00:00:02Z", 1_000_000), 2)).toBe(0.25);
+		expect(cpuShare(undefined, at("2026-11-28T00:00:02Z", 0), 2)).toBeNull();
+		expect(cpuShare(at("2026-11-28T00:00:00Z", 9), at("2026-11-28T00:00:02Z", 0), 2)).toBeNull();
+		expect(line([0, null, 1, 0.5], 30, 10)).toBe("M0.0 9.0M20.0 1.0L30.0 5.0");
+	});
+	it("is asked for with numbers alone", () => {
+		expect(bodyOf({ name: " a ", cpus: "0.5", memory: "", ttl: 0 })).toEqual({ name: "a", cpus: 0.5 });
+		expect(bodyOf({ cpus: "many", memory: "", ttl: 0 })).toMatch(/CPUs/);
+		expect(bodyOf({ cpus: "", memory: "0.5", ttl: 0 })).toMatch(/Memory/);
 	});
 });

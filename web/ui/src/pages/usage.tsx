@@ -1,75 +1,81 @@
 // What runs and machines used.
 
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { Link } from "wouter";
 import { get, query } from "../api/http";
-import type { Page as ListPage } from "../api/queries";
-import type { Run, Sandbox } from "../api/types";
+import type { Sandbox } from "../api/types";
 import { clock, count, money, plural } from "../ui/format";
 import { type Column, Facets, Page, Table } from "../ui/table";
 import { csv, save } from "../ui/table-csv";
 import { Refused } from "../ui/table-scope";
-import { Safe } from "../ui/text";
+import { clip, Safe } from "../ui/text";
 import { useParam } from "../ui/url";
 import { useMachines } from "./machines";
 import { nameOf } from "./machines-actions";
 import { MachineLink } from "./machines-do";
-import { fold, hours, type Sum, total, type Way, ways, wholeDays } from "./usage-fold";
-
-const pageSize = 500;
-const pagesMax = 4;
-
-interface Runs {
-	items: Run[];
-	cut: boolean;
-}
-
-async function newest(): Promise<Runs> {
-	const items: Run[] = [];
-	let token: string | undefined;
-	for (let i = 0; i < pagesMax; i++) {
-		const page = await get<ListPage<Run>>(`/v1/runs${query({ page_size: pageSize, page_token: token })}`);
-		items.push(...(page.items ?? []));
-		token = page.next_page_token;
-		if (!token) return { items, cut: false };
-	}
-	return { items, cut: true };
-}
+import { hours, type Report, type Row, since, spans, tokensIn, type Way, ways, wholeDays } from "./usage-fold";
 
 export default function UsagePage() {
-	const runs = useQuery({ queryKey: ["used", "runs"], queryFn: newest, placeholderData: keepPreviousData, staleTime: 60_000 });
 	const [param, setBy] = useParam("by");
+	const [span, setSpan] = useParam("days");
 	const by: Way = ways.find((w) => w === param) ?? "day";
-	const items = runs.data?.items ?? [];
-	const sums = fold(items, by);
-	const oldest = items.at(-1);
+	const days = Object.hasOwn(spans, span) ? Number(span) : 30;
+	const report = useQuery({
+		queryKey: ["used", by, days],
+		queryFn: () => get<Report>(`/v1/usage${query({ by, from: since(days, Date.now()) })}`),
+		placeholderData: keepPreviousData,
+	});
+	const r = report.data;
+	const rows = r?.items ?? [];
 	return (
 		<Page
 			title="Usage"
 			actions={
 				<>
-					<button type="button" className="button" disabled={runs.isFetching} onClick={() => void runs.refetch()}>
-						{runs.isFetching ? "Counting…" : "Count again"}
+					<button type="button" className="button" disabled={report.isFetching} onClick={() => void report.refetch()}>
+						{report.isFetching ? "Counting…" : "Count again"}
 					</button>
-					<button type="button" className="button" disabled={!items.length} onClick={() => save(`usage-by-${by}.csv`, sumsCSV(by, sums))}>
+					<button type="button" className="button" disabled={!rows.length} onClick={() => save(`usage-by-${by}.csv`, rowsCSV(by, rows))}>
 						CSV
 					</button>
 				</>
 			}
 		>
-			<Facets label="Runs by" on={by} onPick={(v) => setBy(v === "day" ? "" : v)} of={ways.map((w): [string, string] => [w, `by ${w}`])} />
-			{runs.error && <Refused of={runs.error} want="read" what="Runs and what they used" again={() => void runs.refetch()} />}
-			{runs.data && !items.length && <p>No runs yet, so nothing was used.</p>}
-			{items.length > 0 && (
+			<div className="flex min-w-0 flex-wrap items-center gap-2">
+				<Facets
+					label="Runs by"
+					on={by}
+					onPick={(v) => setBy(v === "day" ? "" : v)}
+					of={ways.map((w): [string, string] => [w, `by ${w}`])}
+				/>
+				<label className="flex items-center gap-2">
+					In the last
+					<select className="field" value={String(days)} onChange={(e) => setSpan(e.target.value === "30" ? "" : e.target.value)}>
+						{Object.entries(spans).map(([value, text]) => (
+							<option key={value} value={value}>
+								{text}
+							</option>
+						))}
+					</select>
+				</label>
+			</div>
+			{report.error && <Refused of={report.error} want="read" what="What runs used" again={() => void report.refetch()} />}
+			{r && !rows.length && <p>No run began in this time, so nothing was used.</p>}
+			{r && rows.length > 0 && (
 				<>
-					<Total of={total(items)} />
+					<Total of={r.total} />
 					<p className="text-quiet">
-						{runs.data?.cut
-							? `Of the newest ${count(items.length)} runs, begun since ${clock(oldest!.created_at)}: older ones are left out.`
-							: `All runs that are kept: ${items.length}.`}{" "}
-						What sub-agents used is in the runs that they worked for. A run counts on the day it began.
+						Runs that began from {clock(r.from)} to {clock(r.to)}; days are those of UTC. What sub-agents used is in the runs that they
+						worked for.
+						{!!r.left_out && ` ${plural(r.left_out, "row")} not listed: the oldest, or the least expensive. The sum has them.`}
 					</p>
-					<Chart by={by} sums={by === "day" ? wholeDays(sums) : sums} />
-					<Table label={`usage by ${by}`} rows={by === "day" ? [...sums].reverse() : sums} id={(s) => s.name} columns={columns(by)} />
+					<Chart by={r.by} rows={r.by === "day" ? wholeDays(rows) : rows} />
+					<Table
+						label={`usage by ${r.by}`}
+						rows={r.by === "day" ? wholeDays(rows).reverse() : rows}
+						id={(x) => x.key ?? ""}
+						columns={columns(r.by)}
+					/>
 				</>
 			)}
 			<Machines />
@@ -77,46 +83,67 @@ export default function UsagePage() {
 	);
 }
 
-function Total({ of: s }: { of: Sum }) {
+function Total({ of: r }: { of: Row }) {
 	return (
 		<p className="flex flex-wrap gap-x-6 tabular-nums">
-			<strong>{money(s.usd)}</strong>
-			<span>{plural(s.runs, "run")}</span>
-			<span>{count(s.steps)} steps</span>
-			<span>{count(s.input)} tokens in</span>
-			<span>{count(s.cached)} from caches</span>
-			<span>{count(s.output)} out</span>
-			{s.estimated && <span className="text-warn">some tokens are estimated</span>}
+			<strong>{money(r.cost_usd)}</strong>
+			<span>{plural(r.runs, "run")}</span>
+			<span>{count(r.steps)} steps</span>
+			<span>{count(tokensIn(r))} tokens in</span>
+			<span>{count(r.usage.cache_read ?? 0)} from caches</span>
+			<span>{count(r.usage.output)} out</span>
+			{r.usage.estimated && <span className="text-warn">some tokens are estimated</span>}
 		</p>
 	);
 }
 
-const columns = (by: Way): Column<Sum>[] => [
-	{ name: by === "day" ? "Day" : by === "agent" ? "Agent" : "Model", wide: true, cell: (s) => <Safe>{s.name}</Safe> },
-	{ name: "Runs", number: true, cell: (s) => s.runs },
-	{ name: "Steps", number: true, cell: (s) => s.steps },
-	{ name: "Tokens in", number: true, cell: (s) => s.input },
-	{ name: "From caches", number: true, cell: (s) => s.cached },
-	{ name: "Tokens out", number: true, cell: (s) => s.output },
-	{ name: "Cost", number: true, cell: (s) => money(s.usd) },
-	{ name: "", cell: (s) => (s.estimated ? <span className="text-warn">estimated</span> : "") },
+const keyNames: Record<Way, string> = { day: "Day (UTC)", agent: "Agent", model: "Model", run: "Run" };
+
+function Key({ of: r, by }: { of: Row; by: Way }) {
+	if (by !== "run") return <Safe>{r.key || "not known"}</Safe>;
+	return (
+		<Link href={`/runs/${r.key}`} className="text-accent underline-offset-2 hover:underline">
+			<Safe>{clip(r.title || r.key || "", 120)}</Safe>
+		</Link>
+	);
+}
+
+const columns = (by: Way): Column<Row>[] => [
+	{ name: keyNames[by], wide: true, cell: (r) => <Key of={r} by={by} /> },
+	{ name: "Runs", number: true, cell: (r) => r.runs },
+	{ name: "Steps", number: true, cell: (r) => r.steps },
+	{ name: "Tokens in", number: true, cell: tokensIn },
+	{ name: "From caches", number: true, cell: (r) => r.usage.cache_read ?? 0 },
+	{ name: "Tokens out", number: true, cell: (r) => r.usage.output },
+	{ name: "Cost", number: true, cell: (r) => money(r.cost_usd) },
+	{ name: "Counted", cell: (r) => (r.usage.estimated ? <span className="text-warn">estimated</span> : r.runs ? "by the model" : "") },
 ];
 
-/** sumsCSV is what the table shows, with whole numbers. */
-export function sumsCSV(by: Way, sums: Sum[]): string {
+/** rowsCSV is what the table shows, with whole numbers. */
+export function rowsCSV(by: Way, rows: Row[]): string {
 	return csv(
-		[by, "runs", "steps", "tokens_in", "tokens_cached", "tokens_out", "cost_usd", "estimated"],
-		sums.map((s) => [s.name, s.runs, s.steps, s.input, s.cached, s.output, Number(s.usd.toFixed(6)), s.estimated ? "yes" : "no"]),
+		[by, "title", "runs", "steps", "tokens_in", "tokens_cached", "tokens_out", "cost_usd", "estimated"],
+		rows.map((r) => [
+			r.key,
+			r.title,
+			r.runs,
+			r.steps,
+			tokensIn(r),
+			r.usage.cache_read ?? 0,
+			r.usage.output,
+			Number(r.cost_usd.toFixed(6)),
+			r.usage.estimated ? "yes" : "no",
+		]),
 	);
 }
 
 const barsMax = 40;
 
 /** Chart draws the costs, or the tokens where nothing costs; the table beneath says the same to all. */
-function Chart({ by, sums }: { by: Way; sums: Sum[] }) {
-	const shown = by === "day" ? sums.slice(-barsMax) : sums.slice(0, barsMax);
-	const costs = shown.some((s) => s.usd > 0);
-	const value = (s: Sum) => (costs ? s.usd : s.input + s.output + s.cached);
+function Chart({ by, rows }: { by: Way; rows: Row[] }) {
+	const shown = by === "day" ? rows.slice(-barsMax) : rows.slice(0, barsMax);
+	const costs = shown.some((s) => s.cost_usd > 0);
+	const value = (s: Row) => (costs ? s.cost_usd : s.tokens);
 	const words = (n: number) => (costs ? money(n) : count(n));
 	const most = Math.max(...shown.map(value));
 	if (!(most > 0)) return <p className="text-quiet">Nothing to draw: no tokens and no costs were told.</p>;
@@ -127,21 +154,21 @@ function Chart({ by, sums }: { by: Way; sums: Sum[] }) {
 		<figure className="min-w-0">
 			<figcaption className="text-quiet">
 				{costs ? "Cost" : "Tokens"} by {by}, the most {words(most)}
-				{shown.length < sums.length && `; ${sums.length - shown.length} are in the table alone`}
+				{shown.length < rows.length && `; ${rows.length - shown.length} are in the table alone`}
 			</figcaption>
 			<svg viewBox={`0 0 ${width} ${high}`} preserveAspectRatio="none" className="h-32 w-full border-line border-b" aria-hidden="true">
 				{shown.map((s, i) => {
 					const h = (value(s) / most) * (high - 4);
 					return (
-						<rect key={s.name} x={i * step + step * 0.1} y={high - h} width={step * 0.8} height={h} fill="var(--accent)">
-							<title>{`${s.name}: ${words(value(s))}`}</title>
+						<rect key={s.key} x={i * step + step * 0.1} y={high - h} width={step * 0.8} height={h} fill="var(--accent)">
+							<title>{`${s.title ?? s.key}: ${words(value(s))}`}</title>
 						</rect>
 					);
 				})}
 			</svg>
 			<div className="flex justify-between text-quiet" aria-hidden="true">
-				<span>{shown[0]?.name}</span>
-				{by === "day" && shown.length > 1 && <span>{shown.at(-1)?.name}</span>}
+				<span>{shown[0]?.title ?? shown[0]?.key}</span>
+				{by === "day" && shown.length > 1 && <span>{shown.at(-1)?.key}</span>}
 			</div>
 		</figure>
 	);
