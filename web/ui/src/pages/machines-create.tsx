@@ -161,9 +161,17 @@ export function Create({ onClose }: { onClose(): void }) {
 	);
 }
 
-function Select({ value, onChange, first, children }: { value: string; onChange(v: string): void; first: string; children: ReactNode }) {
+interface SelectProps {
+	value: string;
+	onChange(v: string): void;
+	first: string;
+	children: ReactNode;
+	"aria-describedby"?: string;
+}
+
+function Select({ value, onChange, first, children, "aria-describedby": hint }: SelectProps) {
 	return (
-		<select className="field w-full" value={value} onChange={(e) => onChange(e.target.value)}>
+		<select className="field w-full" value={value} aria-describedby={hint} onChange={(e) => onChange(e.target.value)}>
 			<option value="">{first}</option>
 			{children}
 		</select>

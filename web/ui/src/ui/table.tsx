@@ -1,6 +1,6 @@
 // Tables that scroll inside of a box of their own, so that the page never moves sideways.
 
-import { Fragment, type ReactNode } from "react";
+import { cloneElement, Fragment, type ReactElement, type ReactNode, useId } from "react";
 
 export interface Column<T> {
 	name: string;
@@ -160,14 +160,28 @@ export function Page({ title, actions, children }: { title: ReactNode; actions?:
 	);
 }
 
+interface FieldProps {
+	label: string;
+	hint?: ReactNode;
+	/** children is the control; the hint describes it. */
+	children: ReactElement<{ "aria-describedby"?: string }>;
+}
+
 /** Field is a control with its label and, beneath, what is to be known of it. */
-export function Field({ label, hint, children }: { label: string; hint?: ReactNode; children: ReactNode }) {
+export function Field({ label, hint, children }: FieldProps) {
+	const id = useId();
 	return (
-		// biome-ignore lint/a11y/noLabelWithoutControl: the control is among the children.
-		<label className="flex min-w-0 flex-col gap-1">
-			<span className="font-medium">{label}</span>
-			{children}
-			{hint && <span className="text-quiet">{hint}</span>}
-		</label>
+		<div className="flex min-w-0 flex-col gap-1">
+			{/* biome-ignore lint/a11y/noLabelWithoutControl: the control is among the children. */}
+			<label className="flex min-w-0 flex-col gap-1">
+				<span className="font-medium">{label}</span>
+				{hint ? cloneElement(children, { "aria-describedby": id }) : children}
+			</label>
+			{hint && (
+				<span id={id} className="text-quiet">
+					{hint}
+				</span>
+			)}
+		</div>
 	);
 }
