@@ -293,8 +293,8 @@ export function HostsForm({ of, onClose }: { of: Secret; onClose(): void }) {
 					<button type="button" className="button" onClick={onClose} disabled={busy}>
 						Cancel
 					</button>
-					<button type="submit" className="button main" disabled={busy || !!host.trim()}>
-						Save
+					<button type="submit" className="button main" disabled={busy}>
+						{host.trim() ? "Add the hosts" : "Save"}
 					</button>
 				</div>
 			</form>
