@@ -1,6 +1,7 @@
 // The decisions about what machines sent, grouped by host, and the way to allow what was refused.
 
 import { type QueryClient, useMutation, useQueries, useQuery, useQueryClient } from "@tanstack/react-query";
+import { ChevronRight } from "lucide-react";
 import { useEffect, useState } from "react";
 import { call, get } from "../api/http";
 import type { Sandbox, Schemas } from "../api/types";
@@ -155,9 +156,10 @@ function HostGroup({ of: g, first, show, names, onAllow }: GroupProps) {
 	const [open, setOpen] = useState(first);
 	const rows = g.rows.filter(({ d }) => !show || d.allowed === (show === "allowed"));
 	return (
-		<details className="min-w-0 rounded-md border border-line" open={open} onToggle={(e) => setOpen(e.currentTarget.open)}>
+		<details className="group min-w-0 rounded-md border border-line" open={open} onToggle={(e) => setOpen(e.currentTarget.open)}>
 			<summary className="flex min-h-8 flex-wrap items-center gap-x-4 px-3 py-1">
-				<strong className="min-w-0 break-all">
+				<strong className="flex min-w-0 items-center gap-1 break-all">
+					<ChevronRight size={14} className="shrink-0 group-open:rotate-90" aria-hidden />
 					<Safe>{g.host}</Safe>
 				</strong>
 				{g.refused > 0 && <span className="text-bad">✕ {g.refused} refused</span>}

@@ -83,11 +83,11 @@ export function Table<T>({ label, columns, rows, id, name, chosen, onChoose, bel
 	);
 }
 
-/** Scroll is a box that scrolls sideways, by keys too. */
+/** Scroll is a box that scrolls sideways, by keys too. It is relative, so that what is hidden but for screen readers stays in it. */
 export function Scroll({ label, children }: { label: string; children: ReactNode }) {
 	return (
 		// biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by keys.
-		<section aria-label={label} tabIndex={0} className="min-w-0 overflow-x-auto">
+		<section aria-label={label} tabIndex={0} className="relative min-w-0 overflow-x-auto">
 			{children}
 		</section>
 	);
