@@ -231,6 +231,7 @@ type ProviderInfo struct {
 	Error     string   `json:"error,omitempty"`
 	Hint      string   `json:"hint,omitempty"`
 	Notes     []string `json:"notes,omitempty"`
+	Can       []string `json:"can" doc:"of what not all can do: pause; snapshot and fork, with the memory; network"`
 }
 
 // Limits that a tenant lives under.

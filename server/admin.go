@@ -48,11 +48,25 @@ func (s *Server) info(ctx context.Context, _ *struct{}) (*infoOut, error) {
 }
 
 func providerView(p sandbox.ProbeResult) api.ProviderInfo {
-	v := api.ProviderInfo{Name: p.Name, Isolation: string(p.Capabilities.Isolation), OK: p.Err == nil, Notes: p.Capabilities.Notes}
+	v := api.ProviderInfo{Name: p.Name, Isolation: string(p.Capabilities.Isolation), OK: p.Err == nil, Notes: p.Capabilities.Notes, Can: abilities(p.Capabilities)}
 	if p.Err != nil {
 		v.Error, v.Hint = errs.Public(p.Err), errs.Hint(p.Err)
 	}
 	return v
+}
+
+// abilities names what a provider can do of what not all can.
+func abilities(c sandbox.Capabilities) []string {
+	can := []string{}
+	for _, a := range []struct {
+		name string
+		has  bool
+	}{{"pause", c.Pause}, {"snapshot", c.Snapshot}, {"fork", c.Fork}, {"network", c.Network}} {
+		if a.has {
+			can = append(can, a.name)
+		}
+	}
+	return can
 }
 
 func (s *Server) registerTemplates(t *route.Table) {

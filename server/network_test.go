@@ -51,6 +51,11 @@ func newNetworkWorld(t *testing.T) *world {
 // from a number on.
 func TestNetwork(t *testing.T) {
 	w := newNetworkWorld(t)
+	var info api.Info
+	w.call(t, w.admin, http.MethodGet, "/v1/info", nil, http.StatusOK, &info)
+	if d := cmp.Diff([]string{"network"}, info.Providers[0].Can); d != "" {
+		t.Error(d)
+	}
 	rules := []api.NetworkRule{{Host: "*.example.com", Ports: []int{443}, Access: "read"}, {Host: "b.example.com", Methods: []string{"POST"}, Paths: []string{"/v1/**"}}}
 	sb := w.create(t, api.CreateSandbox{Egress: &api.NetworkPolicy{Allow: rules, Deny: []api.NetworkRule{{Host: "c.example.com"}}}})
 	of := "/v1/sandboxes/" + sb.ID + "/network"

@@ -1288,6 +1288,8 @@ class ProcessPage(TypedDict):
 
 
 class ProviderInfo(TypedDict):
+    # of what not all can do: pause; snapshot and fork, with the memory; network
+    can: list[str]
     error: NotRequired[str]
     hint: NotRequired[str]
     isolation: str
