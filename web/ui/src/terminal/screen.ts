@@ -11,6 +11,7 @@ import { onTheme, themeOf } from "./theme";
 
 const scrollback = 5000;
 const resizeMS = 100;
+const pieceBytes = 8 << 10;
 
 export interface ScreenOptions {
 	session: TerminalSession;
@@ -55,8 +56,11 @@ export class TerminalScreen implements Screen {
 		this.fit();
 	}
 
+	/** write hands over small pieces: xterm lets the page do other things only between two. */
 	write(data: Uint8Array, done: () => void): void {
-		this.term.write(data, done);
+		let from = 0;
+		for (; data.length - from > pieceBytes; from += pieceBytes) this.term.write(data.subarray(from, from + pieceBytes));
+		this.term.write(data.subarray(from), done);
 	}
 
 	size(): { cols: number; rows: number } {

@@ -108,7 +108,7 @@ export function TerminalView({ tab, on, shown, screenReader, ref, onNew, onLeave
 					)}
 				</Notice>
 			)}
-			<div ref={box} className="min-h-0 min-w-0 flex-1 overflow-hidden p-1" />
+			<div ref={box} className="min-h-0 min-w-0 flex-1 overflow-hidden p-1 outline-accent -outline-offset-2 focus-within:outline-2" />
 			<LinkDialog url={link} onClose={() => setLink(null)} />
 			<PasteDialog
 				paste={paste}
