@@ -13,7 +13,7 @@ import type { PaneProps } from "./pane";
 import { useInside } from "./preview_data";
 import { Copy, LinksDialog } from "./preview_links";
 import { Crashed, Services } from "./preview_services";
-import { type AppState, apart, appState, choices, firstPort, pathOf, portOf, type Service } from "./preview_state";
+import { type AppState, apart, appState, choices, elsewhere, firstPort, pathOf, portOf, type Service } from "./preview_state";
 import { AppWord } from "./preview_word";
 import { offOf } from "./terminal_off";
 import { OffBox } from "./terminal_offbox";
@@ -154,11 +154,20 @@ function useRestored(sandbox: string, service: Service | undefined, reload: () =
 
 function Stage({ sandbox, app, frame, width }: { sandbox: string; app: AppState; frame: Frame; width: number }) {
 	const { service } = app;
+	const other = frame.shown ? elsewhere(frame.shown.origin, location.href) : "";
 	const crashed = service && (app.word === "crashed" || app.word === "stopped");
 	return (
 		<div className="flex min-h-0 min-w-0 flex-1 flex-col overflow-auto bg-sunken">
 			{crashed && <Crashed sandbox={sandbox} app={{ ...app, service }} />}
-			{frame.shown && (
+			{other && (
+				<p className="p-3">
+					This page was opened by the server's address. It shows apps when it is opened by the server's name:{" "}
+					<a className="break-all underline" href={other}>
+						<Safe>{other}</Safe>
+					</a>
+				</p>
+			)}
+			{frame.shown && !other && (
 				<iframe
 					key={frame.shown.turn}
 					title="The app of this machine"

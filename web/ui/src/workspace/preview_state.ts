@@ -87,3 +87,14 @@ export function apart(made: Schemas["Preview"], page: string): { url: URL; origi
 	if (!web || url.origin === page || address.origin !== url.origin) return null;
 	return { url, origin: url.origin };
 }
+
+/** elsewhere is where this page must be for its frames to be shown: a server shows apps in pages of its name, not of its address. "" = here. */
+export function elsewhere(app: string, page: string): string {
+	const to = new URL(app);
+	const here = new URL(page);
+	const address = /^[\d.]+$|^\[/.test(here.hostname);
+	const domain = to.hostname.split(".preview.")[1];
+	if (!address || !domain) return "";
+	here.hostname = domain;
+	return here.href;
+}
