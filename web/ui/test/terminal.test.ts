@@ -133,6 +133,25 @@ test("a new shell is started once, in a terminal of the screen's size, and read 
 	expect(s.snapshot().word).toBe("live");
 });
 
+test("a machine without bash has sh", async () => {
+	const tried: unknown[] = [];
+	const s = session((_, o) => {
+		const { argv } = o!.body as { argv: string[] };
+		tried.push(argv);
+		if (argv[0] === "bash") throw new Problem(404, "not found", "there is no bash", "", "");
+		return process(0);
+	});
+	s.open(new FakeScreen());
+	await flush();
+	expect(tried).toEqual([
+		["bash", "-l"],
+		["sh", "-l"],
+	]);
+	last().open();
+	last().started();
+	expect(s.snapshot().word).toBe("live");
+});
+
 test("after a reload the newest output is read again, without its torn first line", async () => {
 	const size = backBytes + 1000;
 	const s = session(() => process(size), true);

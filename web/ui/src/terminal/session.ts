@@ -48,7 +48,8 @@ export interface SessionOptions {
 	random?(): number;
 }
 
-const loginShell = "if command -v bash >/dev/null 2>&1; then exec bash -l; else exec sh -l; fi";
+/** shells are tried in this order: the next one where the machine does not have the one before. */
+const shells = ["bash", "sh"];
 
 export class TerminalSession {
 	private ws: WebSocket | null = null;
@@ -178,14 +179,25 @@ export class TerminalSession {
 		this.replayEnd = fresh ? 0 : size;
 	}
 
-	/** start repeats nothing: a key never runs twice. */
-	private start(): Promise<ProcessInfo> {
+	private async start(): Promise<ProcessInfo> {
+		for (const shell of shells.slice(0, -1)) {
+			try {
+				return await this.startShell(shell);
+			} catch (err) {
+				if (!(err instanceof Problem) || err.status !== 404) throw err;
+			}
+		}
+		return this.startShell(shells.at(-1)!);
+	}
+
+	/** startShell repeats nothing: a key never runs twice. */
+	private startShell(shell: string): Promise<ProcessInfo> {
 		const { cols, rows } = this.screen!.size();
 		return this.o.call<ProcessInfo>(this.path(), {
 			method: "POST",
 			body: {
 				key: this.o.key,
-				command: loginShell,
+				argv: [shell, "-l"],
 				env: { TERM: "xterm-256color", COLORTERM: "truecolor" },
 				terminal: { cols, rows },
 				stdin: true,
