@@ -1,5 +1,6 @@
 // One shell on the screen.
 
+import { useQueryClient } from "@tanstack/react-query";
 import { type ReactNode, type Ref, useEffect, useImperativeHandle, useRef, useState, useSyncExternalStore } from "react";
 import { socket } from "../live";
 import { linkOf } from "../terminal/link";
@@ -80,6 +81,11 @@ export function TerminalView({ tab, on, shown, screenReader, ref, onNew, onLeave
 		else session.rest();
 	}, [screen, session, on]);
 	useEffect(() => screen?.readOnly(!on || state.word === "ended" || state.word === "failed"), [screen, on, state.word]);
+	const client = useQueryClient();
+	const away = state.problem?.status === 409;
+	useEffect(() => {
+		if (away) void client.invalidateQueries({ queryKey: ["sandboxes"] });
+	}, [client, away]);
 	useEffect(() => onReturn(() => session.again()), [session]);
 	useImperativeHandle(
 		ref,
