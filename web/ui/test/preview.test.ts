@@ -43,6 +43,12 @@ test("ports are those of services and those that are open, each once", () => {
 	]);
 	expect(firstPort([service("stopped"), service("ready", { name: "b", ports: [80] })], open)).toBe(80);
 	expect(firstPort([], [])).toBe(0);
+	const own = [
+		{ port: 53, address: "127.0.0.53" },
+		{ port: 40083, address: "127.0.0.1" },
+	];
+	expect(choices([], own).map((c) => c.port)).toEqual([40083]);
+	expect(firstPort([], own)).toBe(0);
 });
 
 test("ports and paths that are typed", () => {

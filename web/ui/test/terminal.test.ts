@@ -304,6 +304,38 @@ test("a machine that is away for a moment is tried again", async () => {
 	expect(s.snapshot().word).toBe("live");
 });
 
+test("a shell whose machine was started anew has ended, and is not asked for its old output for ever", async () => {
+	let state = "running";
+	const s = session(() => process(0, { state }));
+	s.open(new FakeScreen());
+	await flush();
+	last().open();
+	last().started();
+	last().output(0, bytes("some output"));
+	last().die();
+	state = "lost";
+	await vi.advanceTimersByTimeAsync(300);
+	last().open();
+	last().json(7, { status: 400, title: "Bad Request", detail: "offset 11 is beyond the 0 bytes that there are" });
+	await flush();
+	expect(s.snapshot()).toMatchObject({ word: "ended", lost: true });
+});
+
+test("output that a machine has forgotten is read anew from what it has", async () => {
+	const { s } = await live();
+	last().output(0, bytes("some output"));
+	last().die();
+	await vi.advanceTimersByTimeAsync(300);
+	expect(last().url).toContain("stdout_from=11&");
+	last().open();
+	last().json(7, { status: 400, title: "Bad Request" });
+	await vi.advanceTimersByTimeAsync(1000);
+	expect(last().url).toContain("stdout_from=0&");
+	last().open();
+	last().started();
+	expect(s.snapshot().word).toBe("live");
+});
+
 test("a session at rest has no connection, and another screen is drawn anew", async () => {
 	const { s } = await live();
 	last().output(0, bytes("old\n"));

@@ -343,16 +343,23 @@ export class TerminalSession {
 		this.set({ word: "ended", exit: p.exit ?? undefined, lost: p.state === "lost", tries: 0 });
 	}
 
-	/** ask finds out why a connection was refused: a WebSocket does not tell. */
+	/** ask finds out why a connection was refused: a WebSocket does not tell, and an offset means nothing after a restart. */
 	private async ask(): Promise<void> {
 		const turn = this.turn;
+		let p: ProcessInfo;
 		try {
-			await this.o.call<ProcessInfo>(this.own());
+			p = await this.o.call<ProcessInfo>(this.own());
 		} catch (err) {
 			if (turn === this.turn && !this.over) this.refused(err);
 			return;
 		}
-		if (turn === this.turn && !this.over) this.later();
+		if (turn !== this.turn || this.over) return;
+		if (p.state === "lost") {
+			this.end(p);
+			return;
+		}
+		if (p.stdout.size < this.at) this.placed = false;
+		this.later();
 	}
 
 	private refused(err: unknown): void {
@@ -361,6 +368,10 @@ export class TerminalSession {
 		// A machine that is being stopped or started is seen by its events.
 		if (p.status === 0 || p.status === 429 || p.status >= 500 || (p.status === 409 && this.known)) {
 			this.later(p);
+			return;
+		}
+		if (p.status === 400 && this.known) {
+			void this.ask();
 			return;
 		}
 		if (p.status === 404 && this.known) {

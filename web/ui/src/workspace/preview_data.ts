@@ -44,6 +44,7 @@ export function useInside(sandbox: string, wanted: boolean) {
 		enabled: on,
 		refetchInterval: everyMS,
 		refetchOnWindowFocus: true,
+		retry: false,
 	});
 	const ports = useQuery({
 		queryKey: ["sandboxes", sandbox, "ports"],
@@ -51,6 +52,7 @@ export function useInside(sandbox: string, wanted: boolean) {
 		enabled: on,
 		refetchInterval: everyMS,
 		refetchOnWindowFocus: true,
+		retry: false,
 	});
 	return {
 		services: services.data?.items ?? [],

@@ -47,18 +47,23 @@ export function appState(port: number, services: readonly Service[], ports: read
 	return { word: "waiting", text: `${service.name} runs; waiting for port ${port}`, service };
 }
 
+/** resolver is the address at which a machine finds names. */
+const resolver = "127.0.0.53";
+/** Ports from here on are given to programs that asked for none. */
+const anyPort = 32768;
+
 /** choices are the ports to choose from: those of services by name, then those that are open. */
 export function choices(services: readonly Service[], ports: readonly Port[]): { port: number; label: string }[] {
 	const seen = new Map<number, string>();
 	for (const s of services) for (const p of s.ports ?? []) seen.set(p, `${p} ${s.name}`);
-	for (const p of ports) if (!seen.has(p.port)) seen.set(p.port, String(p.port));
+	for (const p of ports) if (p.address !== resolver && !seen.has(p.port)) seen.set(p.port, String(p.port));
 	return [...seen].map(([port, label]) => ({ port, label }));
 }
 
 /** firstPort is what is shown before one is chosen; 0 = there is none. */
 export function firstPort(services: readonly Service[], ports: readonly Port[]): number {
 	const ready = services.find((s) => s.state === "ready" && s.ports?.length);
-	return ready?.ports?.[0] ?? choices(services, ports)[0]?.port ?? 0;
+	return ready?.ports?.[0] ?? choices(services, ports).find((c) => c.port < anyPort)?.port ?? 0;
 }
 
 /** portOf reads a port that was typed; 0 = it is none. */
