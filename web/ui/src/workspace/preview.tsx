@@ -175,8 +175,8 @@ function Stage({ sandbox, app, frame, width }: { sandbox: string; app: AppState;
 					sandbox="allow-scripts allow-forms allow-same-origin"
 					referrerPolicy="no-referrer"
 					allow=""
-					className={crashed ? "hidden" : "min-h-40 flex-1 self-center border-0 bg-white"}
-					style={{ width: width || "100%", flexShrink: 0 }}
+					className={crashed ? "hidden" : "min-h-40 flex-1 self-center border-0"}
+					style={{ width: width || "100%", flexShrink: 0, background: "white", colorScheme: "light" }}
 				/>
 			)}
 		</div>

@@ -92,7 +92,9 @@ export default function TerminalPane({ sandbox, past, hidden }: PaneProps) {
 					/>
 				))}
 				{current && !off && <PhoneKeys view={view} />}
-				<p className="px-2 text-quiet text-xs">Ctrl-Shift-F6 leaves the terminal, Ctrl-Shift-F finds, Ctrl-Shift-C copies.</p>
+				<p className="hidden px-2 text-quiet text-xs min-[900px]:block">
+					Ctrl-Shift-F6 leaves the terminal, Ctrl-Shift-F finds, Ctrl-Shift-C copies.
+				</p>
 			</div>
 			<Dialog
 				title={`End shell ${closing?.number ?? ""}?`}
