@@ -26,6 +26,10 @@ const (
 	FrameStdinEOF FrameKind = 0x13 // offset of the end
 	FrameSignal   FrameKind = 0x14 // JSON SignalProcess
 	FrameResize   FrameKind = 0x15 // JSON TerminalSize
+	// FrameCredit has an offset alone: how many bytes of output, both streams together,
+	// this connection may bring in all. The first one sets the limit, later ones raise it;
+	// at most one frame's data goes beyond it. A browser cannot stop reading a WebSocket.
+	FrameCredit FrameKind = 0x16
 )
 
 // Bounds of frames.

@@ -161,7 +161,7 @@ var errVanished = errors.New("the client is gone")
 // client was told, and which is returned for the log).
 func Frames(ctx context.Context, l *Link, guest *wire.Client, out *Output) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	f := &frames{link: l, guest: guest, out: out, in: newStdin(), cancel: cancel, started: make(chan struct{})}
+	f := &frames{link: l, guest: guest, out: out, in: newStdin(), credit: newCredit(), cancel: cancel, started: make(chan struct{})}
 	var wg sync.WaitGroup
 	// The reader's own context: cancelling it breaks the WebSocket.
 	readCtx, stopReading := context.WithCancel(context.WithoutCancel(ctx))
@@ -199,6 +199,7 @@ type frames struct {
 	guest   *wire.Client
 	out     *Output
 	in      *stdin
+	credit  *credit
 	cancel  context.CancelCauseFunc
 	started chan struct{} // closed when the command is there
 }
@@ -216,6 +217,11 @@ func (f *frames) writeEvents(ctx context.Context) error {
 		ev, err := f.out.Next(ctx)
 		if err != nil {
 			return err
+		}
+		if data := ev.GetOutput().GetData(); len(data) > 0 {
+			if err := f.credit.spend(ctx, len(data)); err != nil {
+				return err
+			}
 		}
 		ended, err := f.writeEvent(ev)
 		if err != nil {
@@ -288,6 +294,13 @@ func (f *frames) take(ctx context.Context, kind api.FrameKind, body []byte) erro
 			return err
 		}
 		return f.control(ctx, func() error { return Resize(ctx, f.guest, f.out.Key(), s) })
+	case api.FrameCredit:
+		limit, rest, err := api.ParseOffset(body)
+		if err != nil || len(rest) > 0 {
+			return errs.New(errs.Invalid, "a credit frame has an offset alone")
+		}
+		f.credit.raise(limit)
+		return nil
 	}
 	return errs.New(errs.Invalid, "frame %#02x is none that a client sends here", byte(kind))
 }

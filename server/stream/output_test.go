@@ -25,6 +25,7 @@ type script struct {
 	wire.UnimplementedProcessHandler
 	exec   func(*wire.StartRequest, func(*wire.AttachEvent)) error
 	attach func(*wire.AttachRequest, func(*wire.AttachEvent)) error
+	signal func()
 	dials  atomic.Int32
 }
 
@@ -38,6 +39,11 @@ func (s *script) Exec(_ context.Context, r *connect.Request[wire.StartRequest], 
 
 func (s *script) Attach(_ context.Context, r *connect.Request[wire.AttachRequest], st *connect.ServerStream[wire.AttachEvent]) error {
 	return s.attach(r.Msg, sender(st))
+}
+
+func (s *script) Signal(context.Context, *connect.Request[wire.SignalRequest]) (*connect.Response[wire.SignalResponse], error) {
+	s.signal()
+	return connect.NewResponse(&wire.SignalResponse{}), nil
 }
 
 func (s *script) client(t *testing.T) *wire.Client {

@@ -6,6 +6,15 @@ import { socket } from "./index";
 
 const flushMS = 250;
 
+type Domain = NonNullable<FollowMessage["domain"]>;
+const listeners = new Set<(e: Domain) => void>();
+
+/** onDomain calls for each event of the tenant until the function that it returns is called. */
+export function onDomain(on: (e: Domain) => void): () => void {
+	listeners.add(on);
+	return () => listeners.delete(on);
+}
+
 /** stale names the queries that an event is about. */
 export function stale(m: FollowMessage): string[] {
 	if (m.domain?.resync) return ["runs", "approvals", "sandboxes", "history", "network", "workflows"];
@@ -39,6 +48,7 @@ export function followEvents(client: QueryClient): () => void {
 		from: () => next,
 		on: (m) => {
 			if (!m.problem) next = (m.seq ?? 0) + 1;
+			if (m.domain) for (const on of listeners) on(m.domain);
 			for (const name of stale(m)) names.add(name);
 			if (names.size && !timer) timer = setTimeout(flush, flushMS);
 		},

@@ -1,5 +1,5 @@
 import { Dialog as Radix } from "radix-ui";
-import type { ReactNode } from "react";
+import { type ReactNode, useRef } from "react";
 
 interface Props {
 	title: string;
@@ -11,14 +11,20 @@ interface Props {
 	wide?: boolean;
 }
 
-/** Dialog asks before something is done. Its first focus is the element with data-first, or its first control. */
+/** Dialog asks before something is done. Its first focus is the element with data-first, or its first control; the last goes back to where it was. */
 export function Dialog({ title, text, open, onClose, children, wide }: Props) {
+	const before = useRef<Element | null>(null);
 	return (
 		<Radix.Root open={open} onOpenChange={(to) => !to && onClose()}>
 			<Radix.Portal>
 				<Radix.Overlay className="fixed inset-0 z-40 bg-sunken opacity-75" />
 				<Radix.Content
+					onCloseAutoFocus={(e) => {
+						e.preventDefault();
+						if (before.current instanceof HTMLElement) before.current.focus();
+					}}
 					onOpenAutoFocus={(e) => {
+						before.current = document.activeElement;
 						const first = (e.currentTarget as HTMLElement).querySelector<HTMLElement>("[data-first]");
 						if (first) {
 							e.preventDefault();
