@@ -16,7 +16,13 @@ type Workflow struct {
 	Name     string            `json:"name"`
 	Folder   bool              `json:"folder,omitempty" doc:"it is a file of the server's folder, as that is now"`
 	Versions []WorkflowVersion `json:"versions" doc:"the newest last"`
-	Text     string            `json:"text,omitempty" doc:"of one workflow alone"`
+	Text     string            `json:"text,omitempty" doc:"of one workflow alone, as all that follows"`
+
+	Description string          `json:"description,omitempty"`
+	Topology    string          `json:"topology,omitempty"`
+	Input       json.RawMessage `json:"input,omitempty" doc:"JSON Schema of what a run is started with; none = it is started with nothing"`
+	Graph       *WorkflowGraph  `json:"graph,omitempty"`
+	Errors      []FieldError    `json:"errors,omitempty" doc:"what is wrong with a file of the server's folder, which cannot be run then"`
 }
 
 // WorkflowVersion is the content of a definition at a time.

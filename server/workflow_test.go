@@ -49,4 +49,12 @@ loops:
 	if diff := cmp.Diff(want, plan.Graph); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+	put, err := json.Marshal(api.PutWorkflow{Text: text + "input: {type: object, properties: {subject: {type: string}}, required: [subject]}\n"})
+	must(t, err)
+	w.send(t, w.admin, http.MethodPost, "/v1/workflows", string(put))
+	a = w.send(t, w.admin, http.MethodGet, "/v1/workflows/picture", nil)
+	var kept api.Workflow
+	if err := json.Unmarshal(a.body, &kept); err != nil || kept.Topology != "graph" || !contains(kept.Input, `"subject"`) || cmp.Diff(&want, kept.Graph) != "" {
+		t.Errorf("one that is kept is shown as %s, %v", a.body, err)
+	}
 }

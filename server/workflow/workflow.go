@@ -163,12 +163,35 @@ func explained(err error, file, text string) error {
 		return err
 	}
 	p := *problem.Of(err)
-	p.Errors = nil
+	p.Errors = mistakes(list)
+	return &p
+}
+
+func mistakes(list []cowork.Problem) []api.FieldError {
+	var out []api.FieldError
 	for _, x := range list {
 		where := strings.TrimSpace(fmt.Sprintf("%d:%d %s", x.Line, x.Column, x.Field))
-		p.Errors = append(p.Errors, api.FieldError{Location: clip.Line(where, problemTextMax), Message: clip.Line(x.Text, problemTextMax)})
+		out = append(out, api.FieldError{Location: clip.Line(where, problemTextMax), Message: clip.Line(x.Text, problemTextMax)})
 	}
-	return &p
+	return out
+}
+
+// describe says what stands in the text of a definition. One of the server's folder can have
+// mistakes; it is shown with them, so that they can be mended.
+func describe(v *api.Workflow, file string, text []byte) error {
+	w, list := cowork.Check(file, text)
+	if v.Errors = mistakes(list); v.Errors != nil {
+		return nil
+	}
+	v.Description, v.Topology = w.Description, w.Topology
+	graph := graphView(w)
+	v.Graph = &graph
+	if w.Input == nil {
+		return nil
+	}
+	var err error
+	v.Input, err = json.Marshal(w.Input)
+	return err
 }
 
 func definitionView(d runner.Definition) api.Workflow {
@@ -219,7 +242,7 @@ func (s *service) definition(ctx context.Context, in *definitionIn) (*workflowOu
 		}
 	}
 	out.Body.Text = string(text)
-	return out, nil
+	return out, describe(&out.Body, file, text)
 }
 
 func (s *service) remove(ctx context.Context, in *NamePath) (*struct{}, error) {
