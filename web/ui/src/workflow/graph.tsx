@@ -46,9 +46,12 @@ export function GraphView({ graph, rows, name }: Props) {
 	const byNode = useMemo(() => new Map(rows.map((r) => [r.vertex.node, r])), [rows]);
 	const box = useRef<HTMLDivElement>(null);
 	const [view, setView] = useState<View>({ x: 0, y: 0, scale: 1 });
-	const fit = useMemo(() => () => box.current && setView(fitted(picture, box.current.clientWidth, box.current.clientHeight)), [picture]);
+	const showAll = useMemo(
+		() => () => box.current && setView(fitted(picture, box.current.clientWidth, box.current.clientHeight)),
+		[picture],
+	);
 	useEffect(() => {
-		fit();
+		showAll();
 		const el = box.current!;
 		const wheel = (e: WheelEvent) => {
 			if (!e.ctrlKey) return;
@@ -58,7 +61,7 @@ export function GraphView({ graph, rows, name }: Props) {
 		};
 		el.addEventListener("wheel", wheel, { passive: false });
 		return () => el.removeEventListener("wheel", wheel);
-	}, [fit]);
+	}, [showAll]);
 	const zoom = (by: number) => setView((v) => zoomed(v, by, (box.current?.clientWidth ?? 0) / 2, (box.current?.clientHeight ?? 0) / 2));
 	return (
 		<div className="relative">
@@ -69,11 +72,11 @@ export function GraphView({ graph, rows, name }: Props) {
 				<button type="button" className="button icon" aria-label="Smaller" onClick={() => zoom(0.8)}>
 					<ZoomOut size={16} aria-hidden />
 				</button>
-				<button type="button" className="button icon" aria-label="Show all of it" onClick={fit}>
+				<button type="button" className="button icon" aria-label="Show all of it" onClick={showAll}>
 					<Maximize size={16} aria-hidden />
 				</button>
 			</div>
-			<Canvas box={box} view={view} setView={setView} zoom={zoom} fit={fit} name={name} height={picture.height}>
+			<Canvas box={box} view={view} setView={setView} zoom={zoom} showAll={showAll} name={name} height={picture.height}>
 				<Drawing picture={picture} byNode={byNode} graph={graph} />
 			</Canvas>
 			<p className="mt-1 text-quiet">
@@ -88,7 +91,7 @@ interface CanvasProps {
 	view: View;
 	setView: React.Dispatch<React.SetStateAction<View>>;
 	zoom(by: number): void;
-	fit(): void;
+	showAll(): void;
 	name: string;
 	height: number;
 	children: React.ReactNode;
@@ -97,14 +100,14 @@ interface CanvasProps {
 const step = 40;
 const moves: Record<string, [number, number]> = { ArrowLeft: [step, 0], ArrowRight: [-step, 0], ArrowUp: [0, step], ArrowDown: [0, -step] };
 
-function Canvas({ box, view, setView, zoom, fit, name, height, children }: CanvasProps) {
+function Canvas({ box, view, setView, zoom, showAll, name, height, children }: CanvasProps) {
 	const from = useRef<{ x: number; y: number; view: View } | null>(null);
 	const keys = (e: KeyboardEvent) => {
 		const move = moves[e.key];
 		if (move) setView((v) => ({ ...v, x: v.x + move[0], y: v.y + move[1] }));
 		else if (e.key === "+" || e.key === "=") zoom(1.25);
 		else if (e.key === "-") zoom(0.8);
-		else if (e.key === "0") fit();
+		else if (e.key === "0") showAll();
 		else return;
 		e.preventDefault();
 	};

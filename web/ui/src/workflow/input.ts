@@ -46,7 +46,7 @@ export function fieldsOf(schema: unknown): Field[] {
 		.sort((a, b) => Number(b.required) - Number(a.required));
 }
 
-function valueOf(f: Field, typed: string): unknown {
+function parsed(f: Field, typed: string): unknown {
 	switch (f.kind) {
 		case "boolean":
 			return typed === "true";
@@ -78,7 +78,7 @@ export function inputOf(fields: Field[], typed: Record<string, string>): { input
 			continue;
 		}
 		try {
-			input[f.name] = valueOf(f, value);
+			input[f.name] = parsed(f, value);
 		} catch (err) {
 			wrong[f.name] = (err as Error).message;
 		}
