@@ -6,7 +6,7 @@ import { useLocation } from "wouter";
 import { get } from "./api/http";
 import { type Page, useRuns, useSandboxes } from "./api/queries";
 import type { Schemas } from "./api/types";
-import { type Entry, entriesOf } from "./palette-entries";
+import { type Entry, entriesOf, score } from "./palette-entries";
 import { Dialog } from "./ui/dialog";
 
 export function PaletteBox({ onClose }: { onClose(): void }) {
@@ -25,7 +25,12 @@ export function PaletteBox({ onClose }: { onClose(): void }) {
 	for (const e of entries) groups.set(e.group, [...(groups.get(e.group) ?? []), e]);
 	return (
 		<Dialog open onClose={onClose} title="Go to" text="Type a part of a name; arrows choose, Enter goes there.">
-			<Command label="Go to" loop className="flex min-h-0 flex-col gap-2">
+			<Command
+				label="Go to"
+				loop
+				filter={(_, typed, words) => score(words?.[0] ?? "", words?.[1] ?? "", typed)}
+				className="flex min-h-0 flex-col gap-2"
+			>
 				<Command.Input data-first aria-label="Search" className="field w-full" placeholder="Run, machine, workflow, skill, page" />
 				<Command.List className="max-h-[60dvh] overflow-auto">
 					<Command.Empty className="p-2 text-quiet">

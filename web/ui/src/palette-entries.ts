@@ -65,3 +65,13 @@ export function entriesOf(known: Known): Entry[] {
 		...(known.skills ?? []).map((s) => named("Skills", s.name, s.name, s.description, `/skills/${encodeURIComponent(s.name)}`)),
 	];
 }
+
+/** score says how well an entry fits what is typed: all words must stand in it; 0 = it does not fit. */
+export function score(name: string, also: string, typed: string): number {
+	const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
+	const inName = name.toLowerCase();
+	const all = `${inName} ${also.toLowerCase()}`;
+	if (!words.every((w) => all.includes(w))) return 0;
+	if (words.length && inName.startsWith(words[0]!)) return 1;
+	return words.every((w) => inName.includes(w)) ? 0.8 : 0.4;
+}

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Schemas } from "../src/api/types";
-import { entriesOf } from "../src/palette-entries";
+import { entriesOf, score } from "../src/palette-entries";
 
 const run = (id: string, title: string) => ({ id, title, state: "running", agent: "default" }) as Schemas["Run"];
 
@@ -19,4 +19,11 @@ test("the palette has the pages, and all that is known", () => {
 	expect(of("Workflows")).toEqual([["article", "/workflows/article"]]);
 	expect(of("Go to").map(([name]) => name)).toContain("Approvals");
 	expect(entries.every((e) => e.to.startsWith("/"))).toBe(true);
+});
+
+test("what is typed is looked for as it stands, in names before all else", () => {
+	expect(score("Example: mend a failing test", "run_1 running", "mend test")).toBe(0.8);
+	expect(score("Machines", "sandboxes", "mend")).toBe(0);
+	expect(score("Machines", "sandboxes", "MACH")).toBe(1);
+	expect(score("Machines", "sandboxes", "sandbox")).toBe(0.4);
 });

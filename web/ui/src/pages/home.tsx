@@ -1,19 +1,19 @@
 // The table of runs, and the composer that starts one.
 
-import { useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import { Link } from "wouter";
-import { post } from "../api/http";
 import { useAgents, useApprovals, useRuns } from "../api/queries";
 import type { Run } from "../api/types";
-import { Dialog } from "../ui/dialog";
-import { ago, duration, money, plural } from "../ui/format";
+import { ago, duration, money } from "../ui/format";
 import { ProblemBox } from "../ui/problem";
 import { State } from "../ui/state";
 import { clip, Safe } from "../ui/text";
 import { useParam } from "../ui/url";
 import { Composer, Pick } from "./home-composer";
-import { FirstStart } from "./home-first";
+
+// What is not there at first is loaded when it is wanted.
+const FirstStart = lazy(() => import("./home-first").then((m) => ({ default: m.FirstStart })));
+const CancelDialog = lazy(() => import("./home-cancel").then((m) => ({ default: m.CancelDialog })));
 
 const states = ["", "running", "interrupted", "succeeded", "failed", "cancelled", "timed_out"] as const;
 
@@ -29,7 +29,9 @@ export function HomePage() {
 			<h1 className="sr-only">Runs</h1>
 			<Composer />
 			{runs.data && !filtered && !items.length ? (
-				<FirstStart />
+				<Suspense fallback={null}>
+					<FirstStart />
+				</Suspense>
 			) : (
 				<section aria-label="Runs" className="flex flex-col gap-3">
 					<Filters state={state} setState={setState} agent={agent} setAgent={setAgent} />
@@ -110,7 +112,7 @@ function RunTable({ runs }: { runs: Run[] }) {
 		);
 	return (
 		// biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys.
-		<section className="overflow-x-auto" aria-label="Table of runs" tabIndex={0}>
+		<section className="relative overflow-x-auto" aria-label="Table of runs" tabIndex={0}>
 			<table className="table">
 				<thead>
 					<tr>
@@ -130,7 +132,11 @@ function RunTable({ runs }: { runs: Run[] }) {
 					))}
 				</tbody>
 			</table>
-			{ending && <CancelDialog run={ending} onClose={() => setEnding(null)} />}
+			{ending && (
+				<Suspense fallback={null}>
+					<CancelDialog run={ending} onClose={() => setEnding(null)} />
+				</Suspense>
+			)}
 		</section>
 	);
 }
@@ -173,48 +179,5 @@ function RunRow({ run: r, onCancel }: { run: Run; onCancel(): void }) {
 				)}
 			</td>
 		</tr>
-	);
-}
-
-function CancelDialog({ run, onClose }: { run: Run; onClose(): void }) {
-	const [problem, setProblem] = useState<unknown>(null);
-	const [busy, setBusy] = useState(false);
-	const client = useQueryClient();
-	const end = async () => {
-		setBusy(true);
-		setProblem(null);
-		try {
-			await post(`/v1/runs/${run.id}/cancel`);
-			void client.invalidateQueries({ queryKey: ["runs"] });
-			onClose();
-		} catch (err) {
-			setProblem(err);
-			setBusy(false);
-		}
-	};
-	return (
-		<Dialog
-			open
-			onClose={onClose}
-			title="Cancel this run?"
-			text={
-				<>
-					<strong>
-						<Safe>{clip(run.title || run.id, 200)}</Safe>
-					</strong>{" "}
-					ends after {plural(run.steps, "step")}. What it changed stays, and can be taken back.
-				</>
-			}
-		>
-			{problem !== null && <ProblemBox of={problem} />}
-			<div className="flex justify-end gap-2">
-				<button type="button" className="button" data-first onClick={onClose}>
-					Keep it running
-				</button>
-				<button type="button" className="button danger" disabled={busy} onClick={() => void end()}>
-					Cancel the run
-				</button>
-			</div>
-		</Dialog>
 	);
 }

@@ -130,7 +130,7 @@ function Versions({ skill: s, shown, setAsk }: { skill: Skill; shown: string; se
 				Versions
 			</h2>
 			{/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys. */}
-			<section className="overflow-x-auto" tabIndex={0} aria-label="Table of versions">
+			<section className="relative overflow-x-auto" tabIndex={0} aria-label="Table of versions">
 				<table className="table">
 					<thead>
 						<tr>

@@ -10,6 +10,7 @@ import { Dialog } from "../ui/dialog";
 import { plural } from "../ui/format";
 import { ProblemBox } from "../ui/problem";
 import { Safe, visible } from "../ui/text";
+import { fileButton } from "../workflow/file-button";
 import { folderWrong, skillBytesMax, tarOf } from "./skills-tar";
 
 type Skill = Schemas["Skill"];
@@ -154,7 +155,7 @@ function Sources({ onFolder, onArchive, busy }: { onFolder(f: File[]): void; onA
 				Folder
 				<input
 					type="file"
-					className="max-w-full"
+					className={fileButton}
 					multiple
 					disabled={busy}
 					ref={(el) => el?.setAttribute("webkitdirectory", "")}
@@ -165,7 +166,7 @@ function Sources({ onFolder, onArchive, busy }: { onFolder(f: File[]): void; onA
 				Archive
 				<input
 					type="file"
-					className="max-w-full"
+					className={fileButton}
 					accept=".zip,.tar,.tar.gz,.tgz"
 					disabled={busy}
 					onChange={(e) => e.target.files?.[0] && onArchive(e.target.files[0])}

@@ -55,7 +55,7 @@ function Table({ items }: { items: Skill[] }) {
 		);
 	return (
 		// biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys.
-		<section className="overflow-x-auto" aria-label="Table of skills" tabIndex={0}>
+		<section className="relative overflow-x-auto" aria-label="Table of skills" tabIndex={0}>
 			<table className="table">
 				<thead>
 					<tr>

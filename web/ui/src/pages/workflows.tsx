@@ -85,7 +85,7 @@ function Table({ items }: { items: Workflow[] }) {
 		);
 	return (
 		// biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys.
-		<section className="overflow-x-auto" aria-label="Table of workflows" tabIndex={0}>
+		<section className="relative overflow-x-auto" aria-label="Table of workflows" tabIndex={0}>
 			<table className="table">
 				<thead>
 					<tr>

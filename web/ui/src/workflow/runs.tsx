@@ -7,7 +7,7 @@ import type { WorkflowRun } from "./api";
 export function WorkflowRunTable({ runs }: { runs: WorkflowRun[] }) {
 	return (
 		// biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys.
-		<section className="overflow-x-auto" aria-label="Table of runs" tabIndex={0}>
+		<section className="relative overflow-x-auto" aria-label="Table of runs" tabIndex={0}>
 			<table className="table">
 				<thead>
 					<tr>

@@ -8,6 +8,7 @@ import { call, key } from "../api/http";
 import { ProblemBox } from "../ui/problem";
 import { Safe } from "../ui/text";
 import type { Workflow, WorkflowPlan, WorkflowRun } from "./api";
+import { fileButton } from "./file-button";
 import { type Field, fieldsOf, filesWrong, inputOf } from "./input";
 
 interface Body {
@@ -85,7 +86,7 @@ export function StartForm({ workflow, version }: { workflow: Workflow; version: 
 				<input
 					type="file"
 					multiple
-					className="max-w-full"
+					className={fileButton}
 					onChange={(e) => {
 						change();
 						setFiles([...(e.target.files ?? [])]);

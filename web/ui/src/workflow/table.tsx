@@ -14,7 +14,7 @@ export function NodeTable({ rows, withRun }: { rows: Row[]; withRun: boolean }) 
 		: ["Node", "By", "Machine", "Follows"];
 	return (
 		// biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by keys.
-		<section className="overflow-x-auto" aria-label="Nodes" tabIndex={0}>
+		<section className="relative overflow-x-auto" aria-label="Nodes" tabIndex={0}>
 			<table className="table">
 				<thead>
 					<tr>
@@ -50,7 +50,7 @@ function NodeRows({ row, withRun }: { row: Row; withRun: boolean }) {
 	return (
 		<>
 			<tr>
-				<th scope="row" className="!font-medium !text-text">
+				<th scope="row" className="!font-medium !text-text align-top">
 					<Indent depth={row.depth}>
 						<RunLink to={one?.run}>{v.node}</RunLink>
 						{v.each && <span className="text-quiet"> for each</span>}
@@ -95,7 +95,7 @@ function NodeRows({ row, withRun }: { row: Row; withRun: boolean }) {
 function AttemptRow({ of: a, depth }: { of: WorkflowNode; depth: number }) {
 	return (
 		<tr className="text-quiet">
-			<th scope="row" className="!font-normal">
+			<th scope="row" className="!font-normal align-top">
 				<Indent depth={depth}>
 					<RunLink to={a.run}>{a.label}</RunLink>
 				</Indent>

@@ -74,7 +74,7 @@ export function TextEditor({ file, initial, folder, errors = [] }: Props) {
 					Check
 				</button>
 				<button type="button" className="button main" disabled={busy || !text.trim() || !changed} onClick={() => void put()}>
-					Keep as a new version
+					{initial ? "Keep as a new version" : "Keep it"}
 				</button>
 				{folder && (
 					<span className="text-quiet">It comes from the server&apos;s folder; one that is kept under its name goes before it.</span>
