@@ -27,10 +27,10 @@ export function Palette() {
 				onClick={() => setOpen(true)}
 				aria-haspopup="dialog"
 				aria-keyshortcuts="Control+K"
-				aria-label="Go to"
 				title="Go to (Ctrl-K)"
 			>
 				<Search size={16} aria-hidden />
+				<span className="sr-only">Go to</span>
 				<kbd className="hidden text-quiet sm:inline">Ctrl K</kbd>
 			</button>
 			{open && (

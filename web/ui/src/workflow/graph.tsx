@@ -267,7 +267,6 @@ function NodeBox({ place, row }: { place: Place; row: Row }) {
 		<g transform={at} className={colour}>
 			<a
 				href={to}
-				aria-label={describe(row)}
 				onClick={(e) => {
 					if (to.startsWith("#") || e.metaKey || e.ctrlKey || e.shiftKey) return;
 					e.preventDefault();
