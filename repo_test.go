@@ -39,9 +39,8 @@ const (
 
 // small are the packages that may be smaller, and why.
 var small = map[string]string{
-	"docs":            "embeds the files beneath it",
-	"examples/bugfix": "embeds the files beneath it",
-	"guest/binary":    "embeds the files beneath it",
+	"docs":         "embeds the files beneath it",
+	"guest/binary": "embeds the files beneath it",
 }
 
 // overLong may only shrink: packages that are over linesMax, with the size

@@ -1,13 +1,13 @@
 package catalog
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/skete-dev/skete/errs"
-	"github.com/skete-dev/skete/examples/bugfix"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/llm/script"
 )
@@ -33,6 +33,11 @@ const scriptsMax = 256
 // no file on the host. It is used where it is asked for by this name alone.
 const example = "example"
 
+// exampleScript mends the project in examples/bugfix.
+//
+//go:embed example.yaml
+var exampleScript []byte
+
 func (c *Catalog) example() entry {
 	e := c.complete(Entry{Name: example, Vendor: Script, ID: example}, sourceExample)
 	e.info.WindowTokens, e.info.Guessed = exampleWindow, false
@@ -44,7 +49,7 @@ const exampleWindow = 32_768
 
 // openExample opens the example. It has no failures to remember, so each is the same model.
 func openExample(e entry) (llm.Model, error) {
-	m, err := script.New(example, bugfix.Script)
+	m, err := script.New(example, exampleScript)
 	if err != nil {
 		return nil, err
 	}
