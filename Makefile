@@ -8,9 +8,9 @@ BUILD   := CGO_ENABLED=0 go build -trimpath -buildvcs=false
 # Programs, tests and lint share what was compiled, in every checkout.
 export GOFLAGS := $(GOFLAGS) -trimpath
 LDFLAGS := -s -w -X main.version=$(VERSION)
-# What vendors' types and files of configuration take does not matter, and without inlining
+# What vendors' types, flags, and files of configuration take does not matter, and without inlining
 # they are a megabyte smaller. TestWeight builds with the same.
-SMALL   := -gcflags=github.com/openai/openai-go/v3/...=-l -gcflags=github.com/anthropics/anthropic-sdk-go/...=-l -gcflags=github.com/goccy/go-yaml/...=-l -gcflags=github.com/coder/acp-go-sdk/...=-l -gcflags=github.com/modelcontextprotocol/go-sdk/...=-l -gcflags=github.com/danielgtaylor/huma/v2/...=-l -gcflags=go.yaml.in/yaml/v4/...=-l -gcflags=mvdan.cc/sh/v3/...=-l
+SMALL   := -gcflags=github.com/openai/openai-go/v3/...=-l -gcflags=github.com/anthropics/anthropic-sdk-go/...=-l -gcflags=github.com/goccy/go-yaml/...=-l -gcflags=github.com/coder/acp-go-sdk/...=-l -gcflags=github.com/modelcontextprotocol/go-sdk/...=-l -gcflags=github.com/danielgtaylor/huma/v2/...=-l -gcflags=go.yaml.in/yaml/v4/...=-l -gcflags=mvdan.cc/sh/v3/...=-l -gcflags=github.com/skete-dev/skete/cmd/skete/...=-l -gcflags=github.com/spf13/...=-l -gcflags=github.com/santhosh-tekuri/...=-l -gcflags=github.com/segmentio/encoding/...=-l -gcflags=github.com/skete-dev/skete/server/route=-l
 GUEST   := guest/binary/dist/skete-guest.zst
 AGENT   := guest/binary/dist/skete-agent.zst
 RUNSC   := sandbox/gvisor/binary/dist/skete-runsc.zst

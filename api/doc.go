@@ -100,10 +100,12 @@
 //	GET    /approvals                             ApprovalList: all that wait
 //	GET    /runs/{id}/events                      SSE of RunStreamItem; ?from= &follow= &live=; resumes by Last-Event-ID. With Accept: application/json RunEventPage; ?last= &before=
 //	GET    /runs/{id}/transcript                  Transcript; ?last= &before=
+//	GET    /runs/{id}/outline                     RunOutline; ?last= &before=
 //	GET    /runs/{id}/todos                       TodoList
 //	GET    /runs/{id}/calls/{call}                CallDetail
 //	GET    /runs/{id}/calls/{call}/output         octet-stream, Range; ?offset=
 //	GET    /blobs/{hash}                          octet-stream, Range: content that an event names by hash
+//	GET    /usage                                 UsageReport; ?by= &from= &to=
 //	GET    /follow                                WebSocket of FollowRequest and FollowMessage (text)
 //	POST   /schedules                             CreateSchedule -> Schedule; header Idempotency-Key
 //	GET    /schedules                             SchedulePage; ?page_size= &page_token=

@@ -11,6 +11,12 @@ type Login struct {
 	By     string   `json:"by" enum:"key,login,socket" doc:"how the server knows"`
 }
 
+// LoginCode leads a browser to its login as the caller.
+type LoginCode struct {
+	Path      string    `json:"path" doc:"on the server: good once; add &next= and a path to arrive elsewhere than at /"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
 // CreatePreview asks to see a port of a sandbox.
 type CreatePreview struct {
 	Port int    `json:"port" minimum:"1" maximum:"65535" doc:"8001 is the sandbox's own history and undo"`

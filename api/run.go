@@ -59,6 +59,30 @@ type Usage struct {
 // Total is all tokens, in and out.
 func (u Usage) Total() int { return u.Input + u.Output + u.CacheRead + u.CacheWrite }
 
+// UsageReport says what runs used of models, with their sub-agents that are over. A run
+// counts for the time at which it began, and for the agent and the model that are its
+// own: what sub-agents with another model used counts there too. What programs in sandboxes
+// use of models by themselves is not in it.
+type UsageReport struct {
+	By      string     `json:"by" enum:"day,run,agent,model"`
+	From    time.Time  `json:"from"`
+	To      time.Time  `json:"to"`
+	Items   []UsageRow `json:"items" doc:"days that have runs in their order; else the most expensive first; at most 1000"`
+	LeftOut int        `json:"left_out,omitempty" doc:"rows that are not listed: the oldest, or the least expensive"`
+	Total   UsageRow   `json:"total" doc:"of all runs, also of rows that are not listed"`
+}
+
+// UsageRow is what some runs used.
+type UsageRow struct {
+	Key     string  `json:"key,omitempty" doc:"the day in UTC, as 2026-01-31; or the id of the run, or the name of the agent or the model"`
+	Title   string  `json:"title,omitempty" doc:"of the run"`
+	Runs    int     `json:"runs"`
+	Steps   int     `json:"steps" doc:"also of sub-agents"`
+	Usage   Usage   `json:"usage"`
+	Tokens  int     `json:"tokens" doc:"input, output and both of the cache"`
+	CostUSD float64 `json:"cost_usd"`
+}
+
 // Todo is an entry of an agent's plan.
 type Todo struct {
 	Content string `json:"content"`
@@ -313,35 +337,49 @@ type RunStreamItem struct {
 	End   *StreamEnd `json:"end,omitempty"`
 }
 
+// TopicEvents is the topic of FollowRequest that has the events of GET /v1/events. It
+// needs the scope read, beside the socket's runs.read.
+const TopicEvents = "events"
+
 // FollowRequest is what a client says on the WebSocket /v1/follow; exactly one
 // of Subscribe, Unsubscribe and Ping is set.
 type FollowRequest struct {
-	// Subscribe names a topic: "run:<run id>", or "tree:<run id>" for the run
-	// and the sub-agents beneath it.
-	Subscribe string `json:"subscribe,omitempty"`
-	// From is the first event that is wanted; 0 = the run's first.
-	From uint64 `json:"from,omitempty"`
-	// Threads are the same for sub-agents' threads, by their ids.
-	Threads map[string]uint64 `json:"threads,omitempty"`
-	// Live: live news too.
-	Live        bool   `json:"live,omitempty"`
+	// Subscribe names a topic: "run:<run id>", "tree:<run id>" for the run and the
+	// sub-agents beneath it, or "events" for what happens to the tenant's sandboxes,
+	// workspaces, networks and runs.
+	Subscribe string `json:"subscribe,omitempty" doc:"a topic: run:RUN, tree:RUN with the sub-agents beneath it, or events"`
+	// From is the first event that is wanted; 0 = the run's first, of events from
+	// now on.
+	From uint64 `json:"from,omitempty" doc:"the first event that is wanted; missing: the run's first, of events from now on"`
+	// Threads are the same for sub-agents' threads, by their ids; not with events.
+	Threads map[string]uint64 `json:"threads,omitempty" doc:"the same for threads of sub-agents, by their ids; not with events"`
+	// Live: live news too; events have none.
+	Live        bool   `json:"live,omitempty" doc:"live news too; events have none"`
 	Unsubscribe string `json:"unsubscribe,omitempty"`
 	Ping        int64  `json:"ping,omitempty"`
 }
 
 // FollowMessage is what the server says there. Topic is empty for Heartbeat,
 // Pong, and problems of the whole connection.
+//
+// Of the topic events a message has Domain and Seq, which is Domain's, or Seq alone.
+// Seq alone says that all up to it was told or is not wanted: it is the first message of
+// the topic, so that the client knows that it misses nothing from there on, and stands
+// in the place of an event that cannot be shown. A client that subscribes again asks
+// From the last Seq + 1; a Seq that is missing is 0. Domain with resync says that
+// events before Seq + 1 are gone: what the client knows, it has to list again.
 type FollowMessage struct {
-	Topic string `json:"topic,omitempty"`
+	Topic string `json:"topic,omitempty" doc:"missing: of the whole connection"`
 	// Thread of the event or the live news, when it is a sub-agent's.
-	Thread string     `json:"thread,omitempty"`
-	Seq    uint64     `json:"seq,omitempty"`
+	Thread string     `json:"thread,omitempty" doc:"of the event or the live news, when it is a sub-agent's"`
+	Seq    uint64     `json:"seq,omitempty" doc:"of the event; alone, with the topic events, all up to it was told or is not wanted: go on from the next"`
 	Event  *RunEvent  `json:"event,omitempty"`
+	Domain *Event     `json:"domain,omitempty" doc:"of the topic events"`
 	Live   *Live      `json:"live,omitempty"`
 	Gap    *LiveGap   `json:"gap,omitempty"`
-	End    *StreamEnd `json:"end,omitempty"` // the topic is over
+	End    *StreamEnd `json:"end,omitempty" doc:"the topic is over"`
 	// Problem ends its topic.
-	Problem   *Problem   `json:"problem,omitempty"`
+	Problem   *Problem   `json:"problem,omitempty" doc:"the topic is over, without one the connection"`
 	Heartbeat *time.Time `json:"heartbeat,omitempty"`
 	Pong      int64      `json:"pong,omitempty"`
 }
@@ -351,6 +389,135 @@ const (
 	FollowRequestBytesMax = 16 << 10
 	FollowMessageBytesMax = 1 << 20
 )
+
+// OutlineEnded is the state of a sub-agent in the background that has reported its end to
+// the thread above it, which is not told how in words for programs.
+const OutlineEnded = "ended"
+
+// RunOutline says where things are in a run's log, one small record a step. It is a
+// pure function of the run's events, which are those that GET /v1/runs/{id}/events
+// shows; a view can go on with it by the same rules. server/transcript/testdata/fold
+// has events with the outlines that are made of them.
+//
+// Rules. A text is that of the text blocks, one behind the other; its beginning are the
+// first 80 code points, as they are, without an ellipsis. Milliseconds are whole, and what is
+// beyond is cut off. What is empty, 0 or false is missing, but for Steps, Total, LastSeq,
+// FirstSeq, Usage and CostUSD of the outline, and Step, Seq, At, TookMS, Kind, Tokens
+// and CostUSD of a step.
+//
+//   - state: that of the last run.ended, unless a run.started follows; without a
+//     run.started pending; interrupted if the last step has calls without a result
+//     and each of those waits for a person; else running.
+//   - started_at: of the last run.started; ended_at and reason: of the run.ended
+//     that holds. first_seq and last_seq: of the first and the last event.
+//   - steps: one for each model.completed, numbered from 1. Inputs belong to the
+//     first step whose through reaches their seq; those that none reaches are inputs of
+//     the outline. failures counts the model.failed events since the step before, at
+//     most 16.
+//   - A step is rewound when a thread.rewound after it goes to an event before its own;
+//     the route counts that of a later run on the thread, too.
+//   - todos: of the last tool.completed that has some and did not fail; a
+//     thread.rewound leaves those of calls alone whose model.completed stays.
+//   - usage and cost_usd: sums of model.completed, tool.completed, context.compacted,
+//     check.ended, and spent of inputs, in their order. Usage is estimated if one of
+//     them is. Rewound steps were paid too.
+//   - agents: one for each tool.started of the tool task. running until its
+//     tool.completed: then failed or succeeded, with its steps and cost. One in the
+//     background (the arguments that ran have background) goes on then unless the call
+//     failed, and is ended by an input from "sub-agent" whose name ends in a space and
+//     the call's id. The route replaces the state of those that are running or
+//     ended by that of the newest run on their own thread, and of those that are
+//     running also steps and cost. The last 256.
+//   - marks: context.compacted, thread.rewound, cancel.asked, budget.changed,
+//     check.ended, and machine.bound that says why. The last 1000.
+type RunOutline struct {
+	Run       string         `json:"run"`
+	Thread    string         `json:"thread"`
+	State     string         `json:"state" enum:"pending,running,interrupted,succeeded,failed,cancelled,timed_out"`
+	Reason    string         `json:"reason,omitempty" doc:"a code, as in a run"`
+	StartedAt *time.Time     `json:"started_at,omitempty"`
+	EndedAt   *time.Time     `json:"ended_at,omitempty"`
+	FirstSeq  uint64         `json:"first_seq"`
+	LastSeq   uint64         `json:"last_seq" doc:"the last event that is in it"`
+	Total     int            `json:"total" doc:"steps of the run"`
+	Steps     []OutlineStep  `json:"steps" doc:"the newest, oldest first; at most 20000"`
+	Before    int            `json:"before,omitempty" doc:"pass as before for the steps before these; missing: there are none"`
+	Inputs    []OutlineInput `json:"inputs,omitempty" doc:"that no step has taken up yet; at most 8"`
+	Todos     []Todo         `json:"todos,omitempty"`
+	Waiting   []string       `json:"waiting,omitempty" doc:"calls of the run itself that wait for a person"`
+	Agents    []OutlineAgent `json:"agents,omitempty" doc:"sub-agents that the run itself started"`
+	Marks     []OutlineMark  `json:"marks,omitempty" doc:"other events that have a place in the whole"`
+	Usage     Usage          `json:"usage"`
+	CostUSD   float64        `json:"cost_usd"`
+}
+
+// OutlineStep is one model call and the tool calls that it asked for.
+type OutlineStep struct {
+	Step   int       `json:"step" doc:"from 1"`
+	Seq    uint64    `json:"seq" doc:"of model.completed"`
+	At     time.Time `json:"at" doc:"of model.completed"`
+	TookMS int64     `json:"took_ms" doc:"of the model's answer, whole milliseconds, cut off"`
+	// Kind is the first of agent, edit, command, ask, tool, plan, read that one of all
+	// its calls is of. agent: task and task_…; edit: write_file, edit_file, apply_patch,
+	// delete, undo_changes; command: execute, run_command, process_…, service; ask:
+	// ask_user; plan: write_todos, submit_plan, adopt_plan; read: ls, read_file, glob,
+	// grep, list_files, list_revisions, diff_revisions, read_revision, skill; tool: any other.
+	Kind       string         `json:"kind" enum:"agent,edit,command,ask,tool,plan,read,text" doc:"of its main work; text: it has no calls"`
+	Text       string         `json:"text,omitempty" doc:"the beginning of the answer"`
+	Inputs     []OutlineInput `json:"inputs,omitempty" doc:"what entered the conversation before it; at most 8"`
+	Calls      []OutlineCall  `json:"calls,omitempty" doc:"at most 32"`
+	CallsTotal int            `json:"calls_total,omitempty" doc:"when there are more than are listed"`
+	Failures   int            `json:"failures,omitempty" doc:"attempts of the model call that failed"`
+	Tokens     int            `json:"tokens" doc:"input, output and both of the cache"`
+	CostUSD    float64        `json:"cost_usd"`
+	Rewound    bool           `json:"rewound,omitempty" doc:"no longer part of the conversation"`
+}
+
+// OutlineCall is a tool call. Its state: pending until tool.started makes it running,
+// or approval.asked waiting, which approval.decided makes pending again (of a form, whose
+// call runs, running). tool.completed makes it rejected or answered if a person decided reject or
+// respond, other than of a form; else failed or done. Only the first approval.decided
+// after an approval.asked counts.
+type OutlineCall struct {
+	Call       string `json:"call"`
+	Tool       string `json:"tool"`
+	State      string `json:"state" enum:"pending,waiting,running,done,failed,rejected,answered"`
+	Title      string `json:"title,omitempty" doc:"the beginning of a summary of its arguments, for people; no rule tells how it is made"`
+	TookMS     int64  `json:"took_ms,omitempty" doc:"whole milliseconds, cut off"`
+	Exit       *int   `json:"exit,omitempty" doc:"of a command"`
+	StartedSeq uint64 `json:"started_seq,omitempty" doc:"of tool.started, the last one"`
+	EndedSeq   uint64 `json:"ended_seq,omitempty" doc:"of tool.completed"`
+	Ask        string `json:"ask,omitempty" enum:"approval,question,plan,form" doc:"what a person was asked last"`
+	AskedSeq   uint64 `json:"asked_seq,omitempty" doc:"of approval.asked, the last one"`
+	Decision   string `json:"decision,omitempty" enum:"approve,edit,reject,respond,dismiss"`
+}
+
+// OutlineInput is what entered the conversation.
+type OutlineInput struct {
+	Seq  uint64 `json:"seq"`
+	From string `json:"from" doc:"user, parent, sub-agent, skete"`
+	Name string `json:"name,omitempty"`
+	Text string `json:"text,omitempty" doc:"its beginning"`
+}
+
+// OutlineAgent is a sub-agent.
+type OutlineAgent struct {
+	Thread     string  `json:"thread"`
+	Call       string  `json:"call" doc:"that started it"`
+	Agent      string  `json:"agent" doc:"subagent_type of the arguments that ran"`
+	State      string  `json:"state" enum:"pending,running,interrupted,ended,succeeded,failed,cancelled,timed_out"`
+	StartedSeq uint64  `json:"started_seq" doc:"of tool.started, the first one"`
+	EndedSeq   uint64  `json:"ended_seq,omitempty" doc:"of tool.completed, or in the background of the input"`
+	Steps      int     `json:"steps,omitempty"`
+	CostUSD    float64 `json:"cost_usd,omitempty"`
+}
+
+// OutlineMark is the place of an event.
+type OutlineMark struct {
+	Seq  uint64    `json:"seq"`
+	Kind string    `json:"kind"`
+	At   time.Time `json:"at"`
+}
 
 // Transcript is the story of a run: one record a step.
 type Transcript struct {

@@ -67,6 +67,11 @@ func (c *Client) Login(ctx context.Context) (api.Login, error) {
 	return transport.Fetch[api.Login](ctx, c.t, transport.Get("/v1/login", nil))
 }
 
+// LoginCode makes an address on the server that logs one browser in as we are.
+func (c *Client) LoginCode(ctx context.Context) (api.LoginCode, error) {
+	return transport.Fetch[api.LoginCode](ctx, c.t, transport.Call{Method: http.MethodPost, Path: "/v1/login/codes"})
+}
+
 // Metrics are the server's numbers in Prometheus' text format. It needs a key
 // with scope admin, or the local socket.
 func (c *Client) Metrics(ctx context.Context) (string, error) {

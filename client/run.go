@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client/transport"
@@ -71,6 +72,18 @@ func (c *Client) Runs(ctx context.Context, f RunFilter) iter.Seq2[api.Run, error
 		p, err := transport.Fetch[api.RunPage](ctx, c.t, transport.Get("/v1/runs", q))
 		return p.Items, p.NextPageToken, err
 	})
+}
+
+// Usage says what runs used that began from a time on and before another one: by "day",
+// "run", "agent" or "model". A zero time is the default: the last 30 days.
+func (c *Client) Usage(ctx context.Context, by string, from, to time.Time) (api.UsageReport, error) {
+	q := url.Values{"by": {by}}
+	for name, t := range map[string]time.Time{"from": from, "to": to} {
+		if !t.IsZero() {
+			q.Set(name, t.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	return transport.Fetch[api.UsageReport](ctx, c.t, transport.Get("/v1/usage", q))
 }
 
 // Approvals lists all calls that wait for a person.
@@ -214,13 +227,24 @@ func (r *Run) Compare(ctx context.Context, with string) (api.Comparison, error) 
 // Transcript tells the story of the last steps (0 = 100 of them) that stand
 // before a step (0 = the end).
 func (r *Run) Transcript(ctx context.Context, last, before int) (api.Transcript, error) {
+	return transport.Fetch[api.Transcript](ctx, r.c.t, transport.Get(r.path("/transcript"), steps(last, before)))
+}
+
+// steps asks for some steps of a run.
+func steps(last, before int) url.Values {
 	q := url.Values{}
 	for name, n := range map[string]int{"last": last, "before": before} {
 		if n > 0 {
 			q.Set(name, strconv.Itoa(n))
 		}
 	}
-	return transport.Fetch[api.Transcript](ctx, r.c.t, transport.Get(r.path("/transcript"), q))
+	return q
+}
+
+// Outline says where things are in the run: one small record a step, of the last steps (0
+// = 20,000 of them) that stand before a step (0 = the end).
+func (r *Run) Outline(ctx context.Context, last, before int) (api.RunOutline, error) {
+	return transport.Fetch[api.RunOutline](ctx, r.c.t, transport.Get(r.path("/outline"), steps(last, before)))
 }
 
 // Todos returns the agent's plan.

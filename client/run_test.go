@@ -217,6 +217,15 @@ func TestRun_steered(t *testing.T) {
 	if err != nil || o.Total != 2 || len(o.Steps) != 1 {
 		t.Errorf("%+v, %v", o, err)
 	}
+	if o, err := r.Outline(ctx, 1, 2); err != nil || o.Total != 2 || len(o.Steps) != 1 || o.Steps[0].Step != 1 || o.State != "succeeded" {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for by, want := range map[string]string{"agent": run.Agent, "run": run.ID} {
+		u, err := c.Usage(ctx, by, run.CreatedAt, time.Time{})
+		if err != nil || len(u.Items) != 1 || u.Items[0].Key != want || u.Items[0].Steps != 2 || u.Total.CostUSD != u.Items[0].CostUSD {
+			t.Errorf("%+v, %v", u, err)
+		}
+	}
 	if d, err := r.Call(ctx, "c1"); err != nil || d.Status != "done" || d.Approval.Decision != "approve" {
 		t.Errorf("%+v, %v", d, err)
 	}

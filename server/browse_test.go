@@ -310,3 +310,62 @@ func TestServerWithoutPreviews(t *testing.T) {
 		t.Errorf("%d", a.status)
 	}
 }
+
+// A page of another origin opens no socket with a person's login: not that of a preview,
+// which is a sibling of ours on the same machine, nor one that differs in its scheme or
+// port alone. A program that shows a key says no origin.
+func TestSocketsAreForOurOwnPages(t *testing.T) {
+	w := newWorld(t, browse(t, nil))
+	cookie := w.logIn(t, w.admin, "").cookie(t)
+	var p api.Preview
+	w.call(t, w.admin, "POST", "/v1/sandboxes/"+w.sandbox()+"/previews", api.CreatePreview{Port: 5173}, 201, &p)
+	preview, err := url.Parse(p.Address)
+	must(t, err)
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(w.base, "http://"))
+	must(t, err)
+	upgrade := []string{"Upgrade", "websocket", "Connection", "Upgrade", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="}
+	login, byKey := []string{"Cookie", cookie}, []string{"X-API-Key", w.admin}
+	for _, path := range []string{"/v1/follow", "/v1/sandboxes/" + w.sandbox() + "/exec"} {
+		for name, tt := range map[string]struct {
+			who    []string
+			header []string
+			want   int
+		}{
+			"our page":                  {login, []string{"Origin", w.base}, 101},
+			"our page, says so twice":   {login, []string{"Origin", w.base, "Sec-Fetch-Site", "same-origin"}, 101},
+			"no origin":                 {login, nil, 403},
+			"no origin, but the site":   {login, []string{"Sec-Fetch-Site", "same-origin"}, 403},
+			"foreign":                   {login, []string{"Origin", "https://evil.example"}, 403},
+			"a preview":                 {login, []string{"Origin", preview.Scheme + "://" + preview.Host}, 403},
+			"a preview, same site":      {login, []string{"Origin", preview.Scheme + "://" + preview.Host, "Sec-Fetch-Site", "same-site"}, 403},
+			"a preview of our port":     {login, []string{"Origin", "http://" + preview.Hostname() + ":" + port}, 403},
+			"a name beneath localhost":  {login, []string{"Origin", "http://3000-sbx.localhost:" + port}, 403},
+			"another port":              {login, []string{"Origin", "http://127.0.0.1:1"}, 403},
+			"another scheme":            {login, []string{"Origin", strings.Replace(w.base, "http", "https", 1)}, 403},
+			"ours, and more":            {login, []string{"Origin", w.base + ".evil.example"}, 403},
+			"opaque":                    {login, []string{"Origin", "null"}, 403},
+			"our origin, another site":  {login, []string{"Origin", w.base, "Sec-Fetch-Site", "same-site"}, 403},
+			"a key of no page":          {byKey, nil, 101},
+			"a key in a foreign page":   {byKey, []string{"Origin", "https://evil.example"}, 403},
+			"a key in a preview's page": {byKey, []string{"Origin", preview.Scheme + "://" + preview.Host}, 403},
+		} {
+			if got := w.upgrade(t, path, append(append(slices.Clone(upgrade), tt.who...), tt.header...)); got != tt.want {
+				t.Errorf("%s %s: %d, want %d", path, name, got, tt.want)
+			}
+		}
+	}
+}
+
+// upgrade asks for a WebSocket and returns the status of the answer.
+func (w *world) upgrade(t *testing.T, path string, header []string) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.base+path, nil)
+	must(t, err)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	res, err := httpClient(t).Do(req)
+	must(t, err)
+	must(t, res.Body.Close())
+	return res.StatusCode
+}

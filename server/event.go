@@ -66,10 +66,8 @@ func (s *Server) followEvents(w http.ResponseWriter, r *http.Request, in *follow
 	defer release()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if q.From == 0 { // before the answer: then the client knows that it misses nothing
-		if q.From, err = s.events.Next(ctx); err != nil {
-			return err
-		}
+	if q.From, err = s.eventsFrom(ctx, q.From); err != nil {
+		return err
 	}
 	sse, err := stream.NewSSE(w)
 	if err != nil {
@@ -77,9 +75,8 @@ func (s *Server) followEvents(w http.ResponseWriter, r *http.Request, in *follow
 	}
 	read := event.NewReader(ctx, s.events, auth.From(r.Context()).Tenant, q)
 	return stream.Pump(ctx, cancel, sse, read.Next, func(e event.Event) error {
-		view, err := eventView(e)
-		if err != nil {
-			s.log.Error("an event is left out", "seq", e.Seq, "error", err)
+		view, ok := s.showEvent(e)
+		if !ok {
 			return sse.ID(strconv.FormatUint(e.Seq, 10))
 		}
 		name := view.Type
@@ -88,6 +85,45 @@ func (s *Server) followEvents(w http.ResponseWriter, r *http.Request, in *follow
 		}
 		return sse.Event(strconv.FormatUint(e.Seq, 10), name, view)
 	})
+}
+
+// eventsFrom turns "from now on", which is 0, into a number. It is asked for before the
+// answer: then the client knows that it misses nothing.
+func (s *Server) eventsFrom(ctx context.Context, from uint64) (uint64, error) {
+	if from > 0 {
+		return from, nil
+	}
+	return s.events.Next(ctx)
+}
+
+// openEvents opens a tenant's events for the topic of a WebSocket; see runs.Config.
+func (s *Server) openEvents(ctx context.Context, tenant string, from uint64) (runroutes.Events, error) {
+	from, err := s.eventsFrom(ctx, from)
+	if err != nil {
+		return runroutes.Events{}, err
+	}
+	read := event.NewReader(ctx, s.events, tenant, event.Query{From: from})
+	next := func(ctx context.Context) (seq uint64, shown *api.Event, err error) {
+		e, err := read.Next(ctx)
+		if err != nil {
+			return 0, nil, err
+		}
+		view, ok := s.showEvent(e)
+		if !ok {
+			return e.Seq, nil, nil
+		}
+		return e.Seq, &view, nil
+	}
+	return runroutes.Events{From: from, Next: next}, nil
+}
+
+// showEvent is eventView; an event that cannot be shown is left out, which is logged.
+func (s *Server) showEvent(e event.Event) (view api.Event, ok bool) {
+	view, err := eventView(e)
+	if err != nil {
+		s.log.Error("an event is left out", "seq", e.Seq, "error", err)
+	}
+	return view, err == nil
 }
 
 // eventView shows an event to callers.

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/skete-dev/skete/api"
 	eventlog "github.com/skete-dev/skete/event"
 	"github.com/skete-dev/skete/internal/patience"
@@ -259,6 +262,101 @@ func TestFollowEvents(t *testing.T) {
 	}
 	if lost := read(w.events(t, "/v1/events?from=1000000", ""), "resync"); lost.Type != "" || !lost.Resync {
 		t.Errorf("%+v", lost)
+	}
+}
+
+// The same events come over the WebSocket that a page has open anyway, and go on behind
+// the number that it heard last.
+func TestFollowEvents_socket(t *testing.T) {
+	w := newWorld(t)
+	tell := func(tenant, id string, data string) {
+		w.store.Events().Append(eventlog.Event{Time: time.Now(), Tenant: tenant, Node: "test", Kind: eventlog.Run, ID: id, State: "running", Revision: 1, Data: json.RawMessage(data)})
+	}
+	tell("default", "run_before", `{"id":"run_before"}`)
+	secret, _ := w.key(t, "default", "read", "runs:read")
+	s, _, err := w.socketAt(t, secret, "/v1/follow")
+	must(t, err)
+	say := func(req api.FollowRequest) {
+		t.Helper()
+		data, err := json.Marshal(req)
+		must(t, err)
+		must(t, s.ws.Write(t.Context(), websocket.MessageText, data))
+	}
+	read := func() (m api.FollowMessage) {
+		t.Helper()
+		ctx, cancel := patience.Context(t.Context(), 20*time.Second)
+		defer cancel()
+		_, data, err := s.ws.Read(ctx)
+		must(t, err)
+		must(t, json.Unmarshal(data, &m))
+		return m
+	}
+	leave := func() { // when it is answered, the topic is closed
+		t.Helper()
+		say(api.FollowRequest{Unsubscribe: api.TopicEvents})
+		say(api.FollowRequest{Ping: 7})
+		for read().Pong != 7 {
+		}
+	}
+	last := uint64(0)
+	next := func() (m api.FollowMessage) {
+		t.Helper()
+		for m = read(); m.Topic == ""; m = read() { // heartbeats
+		}
+		if m.Topic != api.TopicEvents || m.Problem != nil || m.Domain != nil && m.Domain.Seq != m.Seq {
+			t.Fatalf("%+v", m)
+		}
+		last = m.Seq
+		return m
+	}
+	say(api.FollowRequest{Subscribe: api.TopicEvents})
+	if first := next(); first.Domain != nil || first.Seq == 0 {
+		t.Fatalf("it begins with %+v", first)
+	}
+	begun := last
+	// From here on nothing is missed.
+	tell("default", "run_x", `{"id":"run_x","agent":"default"}`)
+	tell("stranger", "run_y", `{"id":"run_y"}`)
+	tell("default", "run_broken", `"no run"`)
+	sb := w.create(t, api.CreateSandbox{})
+	var got []string
+	for range 4 {
+		m := next()
+		if m.Domain == nil {
+			got = append(got, "not shown")
+			continue
+		}
+		got = append(got, m.Domain.Type+" "+m.Domain.ID)
+	}
+	want := []string{"run.running run_x", "not shown", "sandbox.creating " + sb.ID, "sandbox.running " + sb.ID}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	up := last
+	leave()
+	w.call(t, w.admin, http.MethodPost, "/v1/sandboxes/"+sb.ID+"/stop", nil, http.StatusOK, nil)
+	say(api.FollowRequest{Subscribe: api.TopicEvents, From: up + 1})
+	if m := next(); m.Domain != nil || m.Seq != up {
+		t.Errorf("again it begins with %+v, not %d", m, up)
+	}
+	if m := next(); m.Domain == nil || m.Domain.Type != "sandbox.stopped" || m.Domain.Sandbox == nil || m.Domain.Sandbox.ID != sb.ID {
+		t.Errorf("%+v", m)
+	}
+	// Where the first message said, there it goes on as well.
+	leave()
+	say(api.FollowRequest{Subscribe: api.TopicEvents, From: begun + 1})
+	if m := next(); m.Domain != nil || m.Seq != begun {
+		t.Errorf("%+v", m)
+	}
+	if m := next(); m.Domain == nil || m.Domain.Run == nil || m.Domain.ID != "run_x" {
+		t.Errorf("%+v", m)
+	}
+	leave()
+	say(api.FollowRequest{Subscribe: api.TopicEvents, From: 1_000_000})
+	for {
+		if m := next(); m.Domain != nil && m.Domain.Resync {
+			break
+		}
 	}
 }
 

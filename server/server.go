@@ -262,7 +262,11 @@ func New(c Config) (*Server, error) {
 	})
 	registerServices(s.table, servicesConfig{Sandboxes: s.sandboxes, Hub: s.hub})
 	history.Register(s.table, history.Config{Histories: c.Histories, Hub: s.hub})
-	runs.Register(s.table, runs.Config{Supervisor: c.Runs, Schedules: c.Schedules, Hub: s.hub, Tools: c.Tools, Covers: c.Covers})
+	told := runs.Config{Supervisor: c.Runs, Schedules: c.Schedules, Hub: s.hub, Tools: c.Tools, Covers: c.Covers}
+	if c.Events != nil {
+		told.Events = s.openEvents
+	}
+	runs.Register(s.table, told)
 	workflow.Register(s.table, workflow.Config{Workflows: c.Workflows})
 	s.registerModels(s.table)
 	s.registerTools(s.table)

@@ -23,6 +23,7 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -189,16 +190,19 @@ func (d *Store) End(ctx context.Context, value string) error {
 	return d.kv.Delete(ctx, prefix+idOf(hashOf(value)), rev)
 }
 
-// Sweep removes logins that have expired; it is called now and then.
+// Sweep removes logins and codes that have expired; it is called now and then.
 func (d *Store) Sweep(ctx context.Context) error {
 	gone := map[string]uint64{}
-	err := d.kv.List(ctx, prefix, func(key string, value []byte, rev uint64) error {
-		var rec record
+	note := func(key string, value []byte, rev uint64) error {
+		var rec struct {
+			ExpiresAt time.Time `json:"expires_at"`
+		}
 		if json.Unmarshal(value, &rec) == nil && !d.now().Before(rec.ExpiresAt) {
 			gone[key] = rev
 		}
 		return nil
-	})
+	}
+	err := errors.Join(d.kv.List(ctx, prefix, note), d.kv.List(ctx, codePrefix, note))
 	for key, rev := range gone {
 		if err == nil {
 			err = d.kv.Delete(ctx, key, rev)

@@ -58,11 +58,15 @@ func Register(t *route.Table, c PagesConfig) {
 	if c.Store == nil {
 		return
 	}
-	t.Plain("/login", route.Public, map[string]bool{"next": false}, p.show)
+	t.Plain("/login", route.Public, map[string]bool{"next": false, "code": false}, p.show)
 	route.Raw(t, route.Operation{
 		Method: http.MethodPost, Path: "/login", Scope: route.Public, ID: "login", Tag: "logins", Status: http.StatusSeeOther,
-		Summary: "Log a browser in: a form with `key` and `next`", Takes: form, Sends: route.Bytes("text/html", "The page, or a redirect"),
+		Summary: "Log a browser in: a form with `key`, or `code`, and `next`", Takes: form, Sends: route.Bytes("text/html", "The page, or a redirect"),
 	}, p.logIn)
+	route.JSON(t, route.Operation{
+		Method: http.MethodPost, Path: "/v1/login/codes", Scope: key.Read, ID: "create-login-code", Tag: "logins",
+		Summary: "Get an address that logs one browser in as the caller, once and within two minutes",
+	}, p.invite)
 	route.Raw(t, route.Operation{
 		Method: http.MethodPost, Path: "/logout", Scope: route.Public, ID: "logout", Tag: "logins", Status: http.StatusSeeOther,
 		Summary: "Log a browser out, and whatever its login let in", Sends: route.Bytes("text/html", "A redirect"),
@@ -111,6 +115,10 @@ func (p pages) show(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w, err)
 		return
 	}
+	if code := r.URL.Query().Get("code"); code != "" {
+		p.offer(w, r, next, code)
+		return
+	}
 	p.render(w, http.StatusOK, pageData{Who: p.who(r), Next: next})
 }
 
@@ -137,15 +145,23 @@ func (p pages) logIn(w http.ResponseWriter, r *http.Request, _ *struct{}) error 
 	if err != nil {
 		return err
 	}
+	if code := r.PostForm.Get("code"); code != "" {
+		return p.byCode(w, r, next, code)
+	}
 	id, err := p.Gate.Present(r, key.Secret(strings.TrimSpace(r.PostForm.Get("key"))))
 	if err != nil {
 		if !errs.Is(err, errs.Denied) && !errs.Is(err, errs.Limit) {
 			return err
 		}
-		p.render(w, problem.Of(err).Status, pageData{Next: next, Problem: errs.Public(err)})
+		p.refuse(w, next, err)
 		return nil
 	}
 	return p.start(w, r, id, func() { redirect(w, next) })
+}
+
+// refuse shows the form again, with what is wrong.
+func (p pages) refuse(w http.ResponseWriter, next string, err error) {
+	p.render(w, problem.Of(err).Status, pageData{Next: next, Problem: errs.Public(err)})
 }
 
 // start gives the browser a login of id; an older one of it ends.
@@ -261,6 +277,8 @@ type pageData struct {
 	Next, Problem string
 	Nonce, Issuer string
 	Away          string
+	Code          string // logs Invited in
+	Invited       *auth.Identity
 	Go            bool
 }
 
@@ -312,6 +330,13 @@ a{color:var(--main)}small{color:var(--quiet)}
 <p>Tenant <b>` + e(d.Who.Tenant) + `</b>, as ` + e(d.Who.User) + `.</p>
 <p><a href="/">Sandboxes and runs</a></p>
 <form method="post" action="/logout"><button>Log out</button></form>`)
+	case d.Invited != nil:
+		b.WriteString(`<h1>Log in to skete</h1>
+<p>As <b>` + e(d.Invited.User) + `</b> of the tenant <b>` + e(d.Invited.Tenant) + `</b>.</p>
+<form method="post" action="/login">
+<input type="hidden" name="next" value="` + e(d.Next) + `"><input type="hidden" name="code" value="` + e(d.Code) + `">
+<button autofocus>Log in</button>
+</form>`)
 	default:
 		b.WriteString(d.form())
 	}
@@ -336,6 +361,6 @@ func (d pageData) form() string {
 	if d.Issuer != "" {
 		b.WriteString(`<p><a href="` + e(d.Away) + `">Log in with ` + e(d.Issuer) + "</a></p>\n")
 	}
-	b.WriteString(`<p><small><code>skete key create</code> makes a key.</small></p>`)
+	b.WriteString(`<p><small><code>skete key create</code> makes a key, <code>skete ui</code> an address that needs none.</small></p>`)
 	return b.String()
 }

@@ -15,6 +15,7 @@ func TestPageEscapes(t *testing.T) {
 		"form":      {Next: hostile, Problem: hostile, Issuer: hostile, Away: hostile},
 		"on":        {Go: true, Next: hostile},
 		"logged in": {Who: &who},
+		"invited":   {Invited: &who, Next: hostile, Code: hostile},
 	} {
 		if got := d.html(); strings.Contains(got, "<script") || strings.Contains(got, `"'>`) || !strings.Contains(got, "&lt;script&gt;") && !strings.Contains(got, "&#34;") {
 			t.Errorf("%s: %s", name, got)

@@ -337,27 +337,34 @@ type Operation struct {
 // Content describes what a raw route answers.
 type Content struct {
 	status, description, contentType string
-	of                               reflect.Type // nil = bytes
+	of                               reflect.Type   // nil = bytes
+	messages                         []reflect.Type // of a WebSocket
 }
 
 // Object is one JSON object.
 func Object[T any](description string) Content {
-	return Content{"200", description, "application/json", reflect.TypeFor[T]()}
+	return Content{"200", description, "application/json", reflect.TypeFor[T](), nil}
 }
 
 // Events is a stream of server-sent events.
 func Events[T any]() Content {
-	return Content{"200", "Server-sent events; the data of each is an object of this schema", "text/event-stream", reflect.TypeFor[T]()}
+	return Content{"200", "Server-sent events; the data of each is an object of this schema", "text/event-stream", reflect.TypeFor[T](), nil}
 }
 
 // Bytes is content of any kind.
 func Bytes(contentType, description string) Content {
-	return Content{"200", description, contentType, nil}
+	return Content{"200", description, contentType, nil, nil}
 }
 
 // Socket is a WebSocket.
 func Socket(description string) Content {
-	return Content{"101", description, "", nil}
+	return Content{"101", description, "", nil, nil}
+}
+
+// Messages is a WebSocket of JSON as text: Q from the client, M from the server. OpenAPI
+// has no place for them but the schemas.
+func Messages[Q, M any](description string) Content {
+	return Content{"101", description, "", nil, []reflect.Type{reflect.TypeFor[Q](), reflect.TypeFor[M]()}}
 }
 
 func (o Operation) huma(t *Table) huma.Operation {
@@ -394,6 +401,9 @@ func (c Content) response(t *Table) *huma.Response {
 	schema := binary()
 	if c.of != nil {
 		schema = t.api.OpenAPI().Components.Schemas.Schema(c.of, true, c.of.Name())
+	}
+	for _, m := range c.messages {
+		t.api.OpenAPI().Components.Schemas.Schema(m, true, m.Name())
 	}
 	if c.contentType != "" {
 		res.Content = map[string]*huma.MediaType{c.contentType: {Schema: schema}}

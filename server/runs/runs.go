@@ -18,6 +18,7 @@ import (
 
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
+	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
@@ -72,8 +73,19 @@ type Config struct {
 	Tools []string
 	// Covers is as in definition.Checker.
 	Covers func(name string) bool
-	// HeartbeatEvery is how often a stream says that it lives; 0 = HeartbeatEvery.
+	// HeartbeatEvery is how often a stream says that it lives; 0 = HeartbeatEvery, and
+	// SocketHeartbeatEvery for a WebSocket.
 	HeartbeatEvery time.Duration
+	// Events opens what happens to the sandboxes, workspaces and runs of a tenant, from a
+	// number on, 0 = from now on. nil = this server tells of none.
+	Events func(ctx context.Context, tenant string, from uint64) (Events, error)
+}
+
+// Events are the domain events of a tenant. What opened them ends with its context.
+type Events struct {
+	From uint64 // the number of the first that can come
+	// Next waits for the next event; shown is nil if it cannot be shown.
+	Next func(ctx context.Context) (seq uint64, shown *api.Event, err error)
 }
 
 type service struct {
@@ -82,6 +94,8 @@ type service struct {
 	hub       *stream.Hub
 	tools     definition.Checker
 	beat      time.Duration
+	pulse     time.Duration // beat of a WebSocket
+	events    func(ctx context.Context, tenant string, from uint64) (Events, error)
 	// sandboxOf finds the id of a sandbox that a body names.
 	sandboxOf func(ctx context.Context, name string) (id string, err error)
 }
@@ -90,11 +104,13 @@ type service struct {
 func Register(t *route.Table, c Config) {
 	s := &service{
 		k: c.Supervisor, schedules: c.Schedules, hub: c.Hub, tools: definition.Checker{Tools: c.Tools, Covers: c.Covers}, beat: cmp.Or(c.HeartbeatEvery, HeartbeatEvery), sandboxOf: t.SandboxOf,
+		pulse: cmp.Or(c.HeartbeatEvery, SocketHeartbeatEvery), events: c.Events,
 	}
 	s.registerRuns(t)
 	s.registerDecisions(t)
 	s.registerStory(t)
 	s.registerStreams(t)
+	s.registerUsage(t)
 	s.registerAgents(t)
 	s.registerSchedules(t)
 }

@@ -645,6 +645,7 @@ func TestForeignTenant(t *testing.T) {
 		{"POST", base + "/decisions", api.DecideList{Decisions: []api.Decide{{Call: "c1", Decision: "approve"}}}},
 		{"GET", base + "/events", nil},
 		{"GET", base + "/transcript", nil},
+		{"GET", base + "/outline", nil},
 		{"GET", base + "/todos", nil},
 		{"GET", base + "/calls/c1", nil},
 		{"GET", base + "/calls/c1/output", nil},

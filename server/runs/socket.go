@@ -16,6 +16,7 @@ import (
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/server/auth"
+	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/problem"
 	"github.com/skete-dev/skete/server/stream"
 	"github.com/skete-dev/skete/server/transcript"
@@ -47,8 +48,8 @@ type socket struct {
 type subscription struct{ cancel context.CancelFunc }
 
 func (s *service) follow(w http.ResponseWriter, r *http.Request, _ *struct{}) error {
-	if _, _, err := s.supervisor(r.Context()); err != nil {
-		return err
+	if _, _, err := s.supervisor(r.Context()); err != nil && s.events == nil {
+		return err // no topic could be opened
 	}
 	ctx, release, err := s.hub.Admit(w, r, auth.From(r.Context()).Owner)
 	if err != nil {
@@ -116,7 +117,7 @@ func (c *socket) send(m api.FollowMessage) error {
 
 // write sends what topics say, and heartbeats.
 func (c *socket) write() error {
-	beat := time.NewTicker(c.s.beat)
+	beat := time.NewTicker(c.s.pulse)
 	defer beat.Stop()
 	for {
 		m := api.FollowMessage{}
@@ -136,6 +137,9 @@ func (c *socket) write() error {
 
 // say queues a message; false: the topic or the socket is over.
 func (c *socket) say(ctx context.Context, m api.FollowMessage) bool {
+	if ctx.Err() != nil {
+		return false
+	}
 	select {
 	case c.out <- m:
 		return true
@@ -252,9 +256,12 @@ func (c *socket) forget(topic string, sub *subscription) bool {
 
 // pump tells one topic to its end.
 func (c *socket) pump(ctx context.Context, req api.FollowRequest, sub *subscription) error {
+	if req.Subscribe == api.TopicEvents {
+		return c.pumpEvents(ctx, req)
+	}
 	kind, id, _ := strings.Cut(req.Subscribe, ":")
 	if kind != "run" && kind != "tree" {
-		return errs.New(errs.Invalid, "%.80q is not a topic", req.Subscribe).WithHint("run:RUN and tree:RUN are")
+		return errs.New(errs.Invalid, "%.80q is not a topic", req.Subscribe).WithHint("run:RUN, tree:RUN and events are")
 	}
 	f, err := c.s.find(ctx, id)
 	if err != nil {
@@ -296,6 +303,33 @@ func (c *socket) pump(ctx context.Context, req api.FollowRequest, sub *subscript
 			return nil
 		}
 	}
+}
+
+// pumpEvents tells what happens in the caller's tenant. Its first message has the number
+// before the first event that can come: so the client knows that it misses nothing from
+// there on, and where to go on when it has heard of no event yet.
+func (c *socket) pumpEvents(ctx context.Context, req api.FollowRequest) error {
+	who := auth.From(ctx)
+	if !who.Scopes.Allow(key.Read) { // the socket's own scope is runs.read
+		return errs.New(errs.Denied, "this key may not do that").WithHint("it needs the scope %s", string(key.Read))
+	}
+	if len(req.Threads) > 0 {
+		return errs.New(errs.Invalid, "threads are of tree:RUN").WithHint("leave them out for events")
+	}
+	if c.s.events == nil {
+		return errs.New(errs.Unsupported, "this server tells of no events")
+	}
+	src, err := c.s.events(ctx, who.Tenant, req.From)
+	if err != nil {
+		return err
+	}
+	m := api.FollowMessage{Topic: req.Subscribe, Seq: src.From - 1}
+	for c.say(ctx, m) {
+		if m.Seq, m.Domain, err = src.Next(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func messageOf(topic string, t followTopic, it followItem) (m api.FollowMessage, err error) {

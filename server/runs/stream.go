@@ -22,6 +22,10 @@ import (
 // browser can see too.
 const HeartbeatEvery = 15 * time.Second
 
+// SocketHeartbeatEvery is the same for the WebSocket of a page, which counts on it to
+// say within seconds that it does not know any more how a run is.
+const SocketHeartbeatEvery = 5 * time.Second
+
 func (s *service) registerStreams(t *route.Table) {
 	const tag = "runs"
 	route.Raw(t, route.Operation{
@@ -31,8 +35,8 @@ func (s *service) registerStreams(t *route.Table) {
 	}, s.runEvents)
 	route.Raw(t, route.Operation{
 		Method: http.MethodGet, Path: "/v1/follow", Scope: key.RunsRead, ID: "follow", Tag: tag,
-		Summary: "Follow any number of runs over one WebSocket",
-		Sends:   route.Socket("Text messages: FollowRequest from the client, FollowMessage from the server; see package api"),
+		Summary: "Follow any number of runs, and what happens to sandboxes, workspaces, networks and runs, over one WebSocket",
+		Sends:   route.Messages[api.FollowRequest, api.FollowMessage]("Text messages: FollowRequest from the client, FollowMessage from the server; see package api"),
 	}, s.follow)
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/internal/pattern"
@@ -26,6 +27,7 @@ func (s *service) registerStory(t *route.Table) {
 		return route.Operation{Method: http.MethodGet, Path: base + path, Scope: key.RunsRead, ID: id, Tag: tag, Summary: summary}
 	}
 	route.JSON(t, get("/transcript", "get-run-transcript", "Tell the story of a run, one record a step"), s.transcript)
+	route.JSON(t, get("/outline", "get-run-outline", "Say where things are in a run, one small record a step"), s.outline)
 	route.JSON(t, get("/todos", "get-run-todos", "Get the agent's plan"), s.todos)
 	route.JSON(t, get("/calls/{call}", "get-call", "Get a tool call, its arguments whole"), s.call)
 	output := get("/calls/{call}/output", "read-call-output", "Read the whole output of a tool call, or a range of it")
@@ -84,11 +86,14 @@ func whole(ctx context.Context, blobs thread.Blobs, e thread.Event) (thread.Even
 }
 
 func (f found) fold(ctx context.Context) (*transcript.Fold, error) {
+	return f.foldInto(ctx, transcript.New(f.run.Thread, f.run.ID))
+}
+
+func (f found) foldInto(ctx context.Context, fold *transcript.Fold) (*transcript.Fold, error) {
 	events, err := f.events(ctx)
 	if err != nil {
 		return nil, err
 	}
-	fold := transcript.New(f.run.Thread, f.run.ID)
 	for e, err := range events {
 		if err != nil {
 			return nil, err
@@ -121,6 +126,52 @@ func (s *service) transcript(ctx context.Context, in *transcriptIn) (*transcript
 		in.Last = transcriptLast
 	}
 	return &transcriptOut{transcript.Page(fold.Transcript(), in.Last, in.Before)}, nil
+}
+
+type outlineIn struct {
+	RunPath
+	Last   int `query:"last" minimum:"0" maximum:"20000" doc:"only so many steps, the last ones; default 20000"`
+	Before int `query:"before" minimum:"0" doc:"that stand before this step"`
+}
+
+type outlineOut struct{ Body api.RunOutline }
+
+func (s *service) outline(ctx context.Context, in *outlineIn) (*outlineOut, error) {
+	f, err := s.find(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	fold, err := f.foldInto(ctx, transcript.NewBrief(f.run.Thread, f.run.ID))
+	if err != nil {
+		return nil, err
+	}
+	o := fold.Outline(in.Last, in.Before)
+	return &outlineOut{o}, f.lookAtAgents(ctx, o.Agents)
+}
+
+// lookAtAgents says of sub-agents what the log above them does not: how far those are
+// that go on, and how those ended that work in the background.
+func (f found) lookAtAgents(ctx context.Context, agents []api.OutlineAgent) error {
+	for i := range agents {
+		a := &agents[i]
+		running := a.State == string(thread.RunRunning)
+		if !running && a.State != api.OutlineEnded {
+			continue
+		}
+		page, err := f.List(ctx, f.tenant, runs.Filter{Thread: thread.ID(a.Thread), Subagents: true, PageSize: 1})
+		if err != nil {
+			return err
+		}
+		if len(page.Runs) == 0 {
+			continue // it has no record yet
+		}
+		r := page.Runs[0] // the newest
+		a.State = string(r.State)
+		if running {
+			a.Steps, a.CostUSD = r.Steps+r.Below, r.CostUSD
+		}
+	}
+	return nil
 }
 
 type todosOut struct{ Body api.TodoList }

@@ -36,6 +36,7 @@ const (
 	notesMax      = 16 // of a step
 	approvalsMax  = 4  // decisions that may be made
 	taskTool      = "task"
+	fromSubagent  = "sub-agent"
 	statusPending = "pending"
 	statusWaiting = "waiting"
 	statusRunning = "running"
@@ -53,8 +54,21 @@ type Fold struct {
 	usage   llm.Usage
 	cost    float64
 	ended   *thread.RunEnded
+	endedAt time.Time
+	first   uint64 // the run's first event
 	seq     uint64
 	started time.Time
+	plans   []plan
+	agents  []*agent // that calls have started
+	agentOf map[string]*agent
+	marks   []api.OutlineMark
+	brief   bool // for Outline alone
+}
+
+// plan is the todos as a call left them, by the answer that asked for it.
+type plan struct {
+	step  uint64
+	todos []api.Todo
 }
 
 // place is where a call stands.
@@ -62,7 +76,7 @@ type place struct{ step, call int }
 
 // New returns an empty transcript of a run in a thread; "" = of every run in it.
 func New(id thread.ID, run thread.RunID) *Fold {
-	return &Fold{run: run, thread: id, calls: map[string]place{}, details: map[string]*api.CallDetail{}}
+	return &Fold{run: run, thread: id, calls: map[string]place{}, details: map[string]*api.CallDetail{}, agentOf: map[string]*agent{}}
 }
 
 // Of folds events.
@@ -74,17 +88,25 @@ func Of(id thread.ID, run thread.RunID, events []thread.Event) api.Transcript {
 	return f.Transcript()
 }
 
-// Add takes the next event. Events of other runs are passed over.
+// Add takes the next event. Events of other runs are passed over, but for what they take
+// back of this one.
 func (f *Fold) Add(e thread.Event) {
+	if b, is := e.Body.(thread.Rewound); is {
+		f.takeBack(b.To)
+	}
 	if f.run != "" && e.Run != f.run && e.Run != "" {
 		return
 	}
 	f.seq = e.Seq
+	if f.first == 0 {
+		f.first = e.Seq
+	}
+	f.mark(e)
 	switch b := e.Body.(type) {
 	case thread.RunStarted:
 		f.ended, f.started = nil, e.At
 	case thread.RunEnded:
-		f.ended = &b
+		f.ended, f.endedAt = &b, e.At
 	case thread.Input:
 		f.input(e, b)
 	case thread.ModelCompleted:
@@ -116,7 +138,7 @@ func (f *Fold) remark(e thread.Event) {
 	case thread.Cleared:
 		f.note(e, "outputs of %d calls were dropped from the prompt", len(b.Calls))
 	case thread.Rewound:
-		f.rewind(e, b)
+		f.note(e, "the conversation was taken back to event %d%s", b.To, by(b.By))
 	case thread.CompactAsked:
 		f.note(e, "a summary of the conversation was asked for%s", by(b.By))
 	case thread.CheckStarted:
@@ -184,8 +206,13 @@ func capped[T any](list []T, most int, v T) []T {
 }
 
 func (f *Fold) input(e thread.Event, b thread.Input) {
+	f.usage = f.usage.Add(b.Spent.Usage)
+	f.cost += b.Spent.CostUSD
+	if b.From == fromSubagent {
+		f.agentReported(e, b)
+	}
 	f.open.Inputs = capped(f.open.Inputs, inputsMax, api.TranscriptInput{
-		Seq: e.Seq, From: b.From, Name: b.Name, Text: clip.Text(llm.Message{Blocks: b.Blocks}.String(), textBytesMax),
+		Seq: e.Seq, From: b.From, Name: b.Name, Text: head(llm.Message{Blocks: b.Blocks}.String(), textBytesMax),
 	})
 }
 
@@ -203,20 +230,26 @@ func (f *Fold) step(e thread.Event, b thread.ModelCompleted) {
 	s.Step, s.Seq, s.Through, s.At, s.TookMS = len(f.steps)+1, e.Seq, b.Through, &at, b.Took.Milliseconds()
 	s.Model, s.Stop, s.Usage, s.CostUSD = b.Model, string(b.Stop), Usage(b.Usage), b.CostUSD
 	s.Window = Window(b.Ledger)
-	if s.Text = clip.Text(text, textBytesMax); len(s.Text) < len(text) {
+	if s.Text = head(text, textBytesMax); len(s.Text) < len(text) {
 		s.TextBytes = len(text)
 	}
-	s.Reasoning = clip.Text(reasoning(b.Message), headBytesMax)
+	s.Reasoning = head(reasoning(b.Message), headBytesMax)
 	for _, c := range b.Message.Calls() {
 		call := api.TranscriptCall{ID: c.ID, Tool: c.Name, Args: Summary(c.Name, c.Args), Status: statusPending}
 		f.calls[c.ID] = place{len(f.steps), len(s.Calls)}
-		f.details[c.ID] = &api.CallDetail{Step: s.Step, Arguments: c.Args}
+		f.details[c.ID] = &api.CallDetail{Step: s.Step}
+		if !f.brief || c.Name == taskTool {
+			f.details[c.ID].Arguments = c.Args
+		}
 		s.Calls = append(s.Calls, call)
 	}
 	f.steps = append(f.steps, s)
 	f.usage = f.usage.Add(b.Usage)
 	f.cost += b.CostUSD
 }
+
+// head is the beginning of a text. It is a copy, so that the whole text is not kept.
+func head(s string, n int) string { return strings.Clone(clip.Text(s, n)) }
 
 func reasoning(m llm.Message) string {
 	var s strings.Builder
@@ -245,28 +278,40 @@ func (f *Fold) toolStarted(e thread.Event, b thread.ToolStarted) {
 	c.Status = statusRunning
 	at := e.At
 	d := f.details[b.Call]
-	d.Ran, d.Machine, d.StartedAt, c.StartedSeq = b.Args, b.Machine, &at, e.Seq
+	d.Machine, d.StartedAt, c.StartedSeq = b.Machine, &at, e.Seq
+	if !f.brief {
+		d.Ran = b.Args
+	}
 	if b.Args != nil {
 		c.Args = Summary(c.Tool, b.Args)
 	}
 	if b.Tool == taskTool && f.thread != "" {
 		c.Thread = string(f.thread.Sub(b.Call))
+		args := d.Arguments
+		if b.Args != nil {
+			args = b.Args
+		}
+		f.agentStarted(e, c, args)
 	}
 }
 
 func (f *Fold) toolCompleted(e thread.Event, b thread.ToolCompleted) {
 	f.usage = f.usage.Add(b.Usage)
 	f.cost += b.CostUSD
+	c := f.call(b.Call)
 	if b.Todos != nil && !b.Failed {
 		f.todos = Todos(b.Todos)
+		if c != nil {
+			f.plans = append(f.plans, plan{f.steps[f.calls[b.Call].step].Seq, f.todos})
+		}
 	}
-	c := f.call(b.Call)
 	if c == nil {
 		return
 	}
+	f.agentCalled(e, b)
 	text := llm.Message{Blocks: b.Blocks}.String()
 	c.Status, c.Code, c.Exit, c.TookMS = "done", b.Code, b.Exit, b.Took.Milliseconds()
-	c.Bytes, c.Head = OutputBytes(b), clip.Text(text, headBytesMax)
+	c.Bytes, c.Head = OutputBytes(b), head(text, headBytesMax)
 	switch {
 	case c.Approval != nil && c.Approval.Ask != api.AskForm && c.Approval.Decision == string(thread.Reject):
 		c.Status = "rejected" // it did not run
@@ -330,14 +375,18 @@ func (f *Fold) decided(e thread.Event, b thread.ApprovalDecided) {
 	}
 }
 
-// rewind marks the steps that are no longer part of the conversation.
-func (f *Fold) rewind(e thread.Event, b thread.Rewound) {
+// takeBack marks the steps that are no longer part of the conversation.
+func (f *Fold) takeBack(to uint64) {
 	for i := range f.steps {
-		if f.steps[i].Seq > b.To {
+		if f.steps[i].Seq > to {
 			f.steps[i].Rewound = true
 		}
 	}
-	f.note(e, "the conversation was taken back to event %d%s", b.To, by(b.By))
+	f.plans = slices.DeleteFunc(f.plans, func(p plan) bool { return p.step > to })
+	f.todos = nil
+	if n := len(f.plans); n > 0 {
+		f.todos = f.plans[n-1].todos
+	}
 }
 
 // Transcript returns what is known so far.

@@ -318,6 +318,26 @@ scenes:
 	if threads != 5 {
 		t.Errorf("%d runs", threads)
 	}
+	o := b.outline(ended)
+	below := 0
+	for _, a := range o.Agents {
+		below += a.Steps
+	}
+	if len(o.Agents) != 4 || below != ended.Below || o.Agents[3].State != "failed" || o.Agents[0].State != "succeeded" || o.Agents[0].Agent != "general-purpose" || o.Steps[1].Kind != "agent" {
+		t.Errorf("%d steps of sub-agents, of %d: %+v", below, ended.Below, o.Agents)
+	}
+}
+
+// outline returns that of a run which is over, and sees that it says the same as the
+// run's record.
+func (b *brain) outline(run api.Run) api.RunOutline {
+	b.t.Helper()
+	o, err := b.c.Run(run.ID).Outline(b.ctx(), 0, 0)
+	b.ok(err)
+	if o.State != run.State || o.Reason != run.Reason || o.Total != run.Steps || o.Usage != run.Usage || o.CostUSD != run.CostUSD || o.FirstSeq != run.FirstSeq || o.LastSeq != run.LastSeq || o.EndedAt == nil || len(o.Waiting) > 0 {
+		b.t.Errorf("the outline %+v\nis of the run %+v", o, run)
+	}
+	return o
 }
 
 // Acceptance 5: 300 results of 50 KB go through a window of 32k tokens, which
@@ -469,6 +489,9 @@ else: {text: never}
 	}
 	if n := alive(); n != 0 {
 		t.Errorf("%d commands still run", n)
+	}
+	if o := b.outline(ended); len(o.Steps) != 1 || len(o.Steps[0].Calls) != 1 || o.Steps[0].Calls[0].State != "failed" || len(o.Marks) != 1 || o.Marks[0].Kind != "cancel.asked" {
+		t.Errorf("%+v", o)
 	}
 }
 

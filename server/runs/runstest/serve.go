@@ -47,6 +47,15 @@ func Serve(t testing.TB, k runs.Supervisor, change ...func(*runs.Config)) *Serve
 
 // Open is Serve without a test; close the server.
 func Open(k runs.Supervisor, change ...func(*runs.Config)) (*Server, error) {
+	ln, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	return OpenOn(ln, k, change...)
+}
+
+// OpenOn is Open with a listener, which the server closes.
+func OpenOn(ln net.Listener, k runs.Supervisor, change ...func(*runs.Config)) (*Server, error) {
 	s := &Server{ring: key.NewRing(kvtest.NewMemory()), hub: stream.NewHub(500)}
 	g := auth.New(auth.Config{Keys: s.ring})
 	table := route.New(route.Config{
@@ -59,10 +68,6 @@ func Open(k runs.Supervisor, change ...func(*runs.Config)) (*Server, error) {
 	runs.Register(table, c)
 	var err error
 	if s.Key, err = s.newKey(key.DefaultTenant, key.Admin); err != nil {
-		return nil, err
-	}
-	ln, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
 		return nil, err
 	}
 	s.srv = &http.Server{Handler: table.Handler(), ConnContext: g.ConnContext, ReadHeaderTimeout: 10 * time.Second}

@@ -3,8 +3,6 @@ package vm
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -93,7 +91,7 @@ func (a previewCommands) open() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !a.JSON && showPreview(cmd.Context(), p.URL) {
+			if !a.JSON && app.OpenBrowser(cmd.Context(), p.URL) {
 				a.Note("opened %s", p.Address)
 				return nil
 			}
@@ -103,15 +101,6 @@ func (a previewCommands) open() *cobra.Command {
 	t.Flags(cmd, false)
 	cmd.Flags().StringVar(&r.Path, "path", "", "where to arrive (default /)")
 	return a.WithCompletion(cmd, 1)
-}
-
-// showPreview asks the desktop for its browser; false = there is none. The address is
-// one argument of a program, never a shell's.
-func showPreview(ctx context.Context, address string) bool {
-	if os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
-		return false
-	}
-	return exec.CommandContext(ctx, "xdg-open", address).Run() == nil
 }
 
 func (a previewCommands) url() *cobra.Command {

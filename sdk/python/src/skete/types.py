@@ -531,6 +531,36 @@ class FileWritten(TypedDict):
     uid: int
 
 
+class FollowMessage(TypedDict):
+    # of the topic events
+    domain: NotRequired[Event]
+    # the topic is over
+    end: NotRequired[StreamEnd]
+    event: NotRequired[RunEvent]
+    gap: NotRequired[LiveGap]
+    heartbeat: NotRequired[str]
+    live: NotRequired[Live]
+    pong: NotRequired[int]
+    # the topic is over, without one the connection
+    problem: NotRequired[Problem]
+    # of the event; alone, with the topic events, all up to it was told or is not wanted: go on from the next
+    seq: NotRequired[int]
+    # of the event or the live news, when it is a sub-agent's
+    thread: NotRequired[str]
+    # missing: of the whole connection
+    topic: NotRequired[str]
+
+
+FollowRequest = TypedDict('FollowRequest', {
+    'from': "NotRequired[int]",
+    'live': "NotRequired[bool]",
+    'ping': "NotRequired[int]",
+    'subscribe': "NotRequired[str]",
+    'threads': "NotRequired[dict[str, int]]",
+    'unsubscribe': "NotRequired[str]",
+})
+
+
 class Fork(TypedDict):
     # the last event that was taken over
     seq: int
@@ -879,6 +909,84 @@ class NetworkRule(TypedDict):
     pinned: NotRequired[bool]
     # default 80 and 443 where it allows, all where it denies
     ports: NotRequired[list[int]]
+
+
+class OutlineAgent(TypedDict):
+    # subagent_type of the arguments that ran
+    agent: str
+    # that started it
+    call: str
+    cost_usd: NotRequired[float]
+    # of tool.completed, or in the background of the input
+    ended_seq: NotRequired[int]
+    # of tool.started, the first one
+    started_seq: int
+    state: Literal["pending", "running", "interrupted", "ended", "succeeded", "failed", "cancelled", "timed_out"]
+    steps: NotRequired[int]
+    thread: str
+
+
+class OutlineCall(TypedDict):
+    # what a person was asked last
+    ask: NotRequired[Literal["approval", "question", "plan", "form"]]
+    # of approval.asked, the last one
+    asked_seq: NotRequired[int]
+    call: str
+    decision: NotRequired[Literal["approve", "edit", "reject", "respond", "dismiss"]]
+    # of tool.completed
+    ended_seq: NotRequired[int]
+    # of a command
+    exit: NotRequired[int]
+    # of tool.started, the last one
+    started_seq: NotRequired[int]
+    state: Literal["pending", "waiting", "running", "done", "failed", "rejected", "answered"]
+    # the beginning of a summary of its arguments, for people; no rule tells how it is made
+    title: NotRequired[str]
+    # whole milliseconds, cut off
+    took_ms: NotRequired[int]
+    tool: str
+
+
+OutlineInput = TypedDict('OutlineInput', {
+    'from': "str",
+    'name': "NotRequired[str]",
+    'seq': "int",
+    'text': "NotRequired[str]",
+})
+
+
+class OutlineMark(TypedDict):
+    at: str
+    kind: str
+    seq: int
+
+
+class OutlineStep(TypedDict):
+    # of model.completed
+    at: str
+    # at most 32
+    calls: NotRequired[list[OutlineCall]]
+    # when there are more than are listed
+    calls_total: NotRequired[int]
+    cost_usd: float
+    # attempts of the model call that failed
+    failures: NotRequired[int]
+    # what entered the conversation before it; at most 8
+    inputs: NotRequired[list[OutlineInput]]
+    # of its main work; text: it has no calls
+    kind: Literal["agent", "edit", "command", "ask", "tool", "plan", "read", "text"]
+    # no longer part of the conversation
+    rewound: NotRequired[bool]
+    # of model.completed
+    seq: int
+    # from 1
+    step: int
+    # the beginning of the answer
+    text: NotRequired[str]
+    # input, output and both of the cache
+    tokens: int
+    # of the model's answer, whole milliseconds, cut off
+    took_ms: int
 
 
 OutputEvent = TypedDict('OutputEvent', {
@@ -1453,6 +1561,36 @@ class RunEvent(TypedDict):
     # 1, 2, 3, … in its thread
     seq: int
     v: int
+
+
+class RunOutline(TypedDict):
+    # sub-agents that the run itself started
+    agents: NotRequired[list[OutlineAgent]]
+    # pass as before for the steps before these; missing: there are none
+    before: NotRequired[int]
+    cost_usd: float
+    ended_at: NotRequired[str]
+    first_seq: int
+    # that no step has taken up yet; at most 8
+    inputs: NotRequired[list[OutlineInput]]
+    # the last event that is in it
+    last_seq: int
+    # other events that have a place in the whole
+    marks: NotRequired[list[OutlineMark]]
+    # a code, as in a run
+    reason: NotRequired[str]
+    run: str
+    started_at: NotRequired[str]
+    state: Literal["pending", "running", "interrupted", "succeeded", "failed", "cancelled", "timed_out"]
+    # the newest, oldest first; at most 20000
+    steps: list[OutlineStep]
+    thread: str
+    todos: NotRequired[list[Todo]]
+    # steps of the run
+    total: int
+    usage: Usage
+    # calls of the run itself that wait for a person
+    waiting: NotRequired[list[str]]
 
 
 class RunPage(TypedDict):
@@ -2203,6 +2341,30 @@ class Usage(TypedDict):
     output: int
     # part of output
     reasoning: NotRequired[int]
+
+
+UsageReport = TypedDict('UsageReport', {
+    'by': "Literal[\"day\", \"run\", \"agent\", \"model\"]",
+    'from': "str",
+    'items': "list[UsageRow]",
+    'left_out': "NotRequired[int]",
+    'to': "str",
+    'total': "UsageRow",
+})
+
+
+class UsageRow(TypedDict):
+    cost_usd: float
+    # the day in UTC, as 2026-01-31; or the id of the run, or the name of the agent or the model
+    key: NotRequired[str]
+    runs: int
+    # also of sub-agents
+    steps: int
+    # of the run
+    title: NotRequired[str]
+    # input, output and both of the cache
+    tokens: int
+    usage: Usage
 
 
 class Used(TypedDict):

@@ -38,7 +38,7 @@ export function followEvents(client: QueryClient): () => void {
 		name: "events",
 		from: () => next,
 		on: (m) => {
-			if (m.seq) next = m.domain ? m.seq + 1 : m.seq;
+			if (!m.problem) next = (m.seq ?? 0) + 1;
 			for (const name of stale(m)) names.add(name);
 			if (names.size && !timer) timer = setTimeout(flush, flushMS);
 		},
