@@ -8,7 +8,7 @@ type Model struct {
 	URL          string `json:"url,omitempty"`
 	WindowTokens int    `json:"window_tokens,omitempty"`
 	Guessed      bool   `json:"guessed,omitempty" doc:"the size of its window was not stated"`
-	Source       string `json:"source" doc:"configuration, environment, local server"`
+	Source       string `json:"source" doc:"configuration, environment, local server, plugin; example: a script that plays the example, used where it is named alone"`
 	State        string `json:"state" enum:"ready,key,no_key,down" doc:"key: its key is there, the vendor was not asked"`
 	Default      bool   `json:"default,omitempty" doc:"used where nothing else is said"`
 }

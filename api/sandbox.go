@@ -321,7 +321,7 @@ type Problem struct {
 
 // FieldError names a field of the request that is wrong.
 type FieldError struct {
-	Location string `json:"location,omitempty"`
+	Location string `json:"location,omitempty" doc:"where it is; in a definition of a workflow LINE:COLUMN and its key, such as 7:5 nodes[2].agent"`
 	Message  string `json:"message"`
 	Value    any    `json:"value,omitempty"`
 }

@@ -16,7 +16,13 @@ type Workflow struct {
 	Name     string            `json:"name"`
 	Folder   bool              `json:"folder,omitempty" doc:"it is a file of the server's folder, as that is now"`
 	Versions []WorkflowVersion `json:"versions" doc:"the newest last"`
-	Text     string            `json:"text,omitempty" doc:"of one workflow alone"`
+	Text     string            `json:"text,omitempty" doc:"of one workflow alone, as all that follows"`
+
+	Description string          `json:"description,omitempty"`
+	Topology    string          `json:"topology,omitempty"`
+	Input       json.RawMessage `json:"input,omitempty" doc:"JSON Schema of what a run is started with; none = it is started with nothing"`
+	Graph       *WorkflowGraph  `json:"graph,omitempty"`
+	Errors      []FieldError    `json:"errors,omitempty" doc:"what is wrong with a file of the server's folder, which cannot be run then"`
 }
 
 // WorkflowVersion is the content of a definition at a time.
@@ -58,6 +64,34 @@ type WorkflowPlan struct {
 	Starts   int            `json:"starts_max" doc:"how often nodes can be started at most, further attempts not counted"`
 	OK       bool           `json:"ok" doc:"nothing keeps it from being started"`
 	Nodes    []WorkflowPart `json:"nodes"`
+	Graph    WorkflowGraph  `json:"graph"`
+}
+
+// WorkflowGraph is what a definition is compiled to, whichever topology it has.
+type WorkflowGraph struct {
+	Vertices []WorkflowVertex `json:"vertices" doc:"in an order in which they can be done"`
+	Edges    []WorkflowEdge   `json:"edges"`
+}
+
+// WorkflowVertex is a node in its place.
+type WorkflowVertex struct {
+	Node        string `json:"node"`
+	Description string `json:"description,omitempty"`
+	Agent       string `json:"agent,omitempty" doc:"inline = one of the workflow alone"`
+	Human       bool   `json:"human,omitempty" doc:"a person is asked"`
+	Meeting     bool   `json:"meeting,omitempty" doc:"paths meet here, and nothing is done"`
+	Each        bool   `json:"each,omitempty" doc:"it works once for each element of a list"`
+	Sandbox     string `json:"sandbox,omitempty" doc:"shared, own, fork; none = it has no sandbox"`
+}
+
+// WorkflowEdge leads from a node to one that follows it.
+type WorkflowEdge struct {
+	From      string `json:"from"`
+	To        string `json:"to"`
+	When      string `json:"when,omitempty" doc:"the condition, in words; none = always"`
+	Loop      bool   `json:"loop,omitempty" doc:"it leads back"`
+	Max       int    `json:"max,omitempty" doc:"of a loop: how often at most"`
+	Artifacts int    `json:"artifacts,omitempty" doc:"files of the one that the other is given"`
 }
 
 // WorkflowPart is a node of a plan.
@@ -91,6 +125,8 @@ type WorkflowRun struct {
 	Result    json.RawMessage `json:"result,omitempty"`
 	Nodes     []WorkflowNode  `json:"nodes,omitempty" doc:"what was done, in the order of its beginning"`
 	Open      []string        `json:"open,omitempty" doc:"nodes that are not decided"`
+	Skipped   []string        `json:"skipped,omitempty" doc:"nodes to which no edge was taken"`
+	Graph     *WorkflowGraph  `json:"graph,omitempty" doc:"of the definition that it began with"`
 }
 
 // WorkflowNode is one attempt of a node.

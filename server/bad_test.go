@@ -293,6 +293,8 @@ func TestBadRequests(t *testing.T) {
 		{"workflow with a name that leads out", "GET", "/v1/workflows/..%2Fkeys", nil, nil, 404, ""},
 		{"remove a workflow that is not there", "DELETE", "/v1/workflows/audit", nil, nil, 404, "audit"},
 		{"plan of a workflow and of a text", "POST", "/v1/workflow-plans", `{"workflow":"a","text":"b"}`, nil, 400, "one of workflow and text"},
+		{"plan of a text with a mistake", "POST", "/v1/workflow-plans", `{"text":"name: a\ntopology: sequential\nnodes: [{name: b, agent: default}]\nnonsense: 1"}`, nil, 400, `"location":"4:1 nonsense"`},
+		{"text with a mistake that is to be kept", "POST", "/v1/workflows", `{"text":"name: a\ntopology: sequential\nnodes:\n  - {name: b, agent: default, task: x}\nloops: [{from: b, to: c, when: {node: b, status: failed}, max: 1}]"}`, nil, 400, `"location":"5:`},
 		{"start of nothing", "POST", "/v1/workflow-runs", `{}`, nil, 400, "one of workflow and text"},
 		{"start of a workflow that is not there", "POST", "/v1/workflow-runs", `{"workflow":"audit"}`, nil, 404, "audit"},
 		{"start with an input that is none", "POST", "/v1/workflow-runs", `{"text":"name: a\ntopology: sequential\nnodes: [{name: b, agent: default, task: c}]","input":[1]}`, nil, 400, "object"},

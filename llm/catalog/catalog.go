@@ -122,6 +122,8 @@ const (
 	sourceEnv    = "environment"
 	sourceName   = "name" // vendor/id, as the caller wrote it
 	sourceLocal  = "local server"
+	// sourceExample is the model that plays the example.
+	sourceExample = "example"
 )
 
 // from says who wrote vendor/id if it was not the caller.
@@ -141,6 +143,9 @@ func (c *Catalog) find(ctx context.Context, name string) (entry, error) {
 	}
 	if e, ok := c.ofPlugin(name); ok {
 		return e, nil
+	}
+	if name == example {
+		return c.example(), nil
 	}
 	vendor, id, err := split(name)
 	if err != nil {
@@ -255,7 +260,7 @@ func (c *Catalog) choose(ctx context.Context) (entry, error) {
 		return e, nil
 	}
 	return entry{}, errs.New(errs.Unsupported, "there is no model to ask: none is configured, no key is in the environment, and no local server answers").
-		WithHint("set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start a local server (`ollama serve`), or try the scripted model (--model script/FILE); `skete help models` says how")
+		WithHint("set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start a local server (`ollama serve`), or try a scripted model (--model example, --model script/FILE); `skete help models` says how")
 }
 
 func (c *Catalog) notFound(name string) error {
@@ -273,6 +278,9 @@ func (c *Catalog) notFound(name string) error {
 func (c *Catalog) open(ctx context.Context, e entry) (llm.Model, error) {
 	switch e.Vendor {
 	case Script:
+		if e.source == sourceExample {
+			return openExample(e)
+		}
 		return c.scripts.open(e)
 	case Plugin:
 		return c.openPlugin(ctx, e)

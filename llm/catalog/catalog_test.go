@@ -395,6 +395,39 @@ func TestScript_showsNoPathToUsers(t *testing.T) {
 	}
 }
 
+// The example needs nothing of the host, and is nothing that a run gets unasked.
+func TestExample_isThereByItsNameAlone(t *testing.T) {
+	c := newCatalog(t, catalog.Config{}, nil, nobody)
+	m, err := c.Open(t.Context(), "example")
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &llm.Request{Step: 1, Messages: []llm.Message{llm.User("Mend it.")}}
+	resp, _, err := llmtest.Ask(t.Context(), m, req)
+	if err != nil || !strings.Contains(resp.Message.String(), "I am a script, not a model") {
+		t.Errorf("it says %v, %v", resp, err)
+	}
+	if i := m.Info(); i.Name != "example" || i.Vendor != "script" || i.Guessed || i.WindowTokens == 0 {
+		t.Errorf("it says of itself %+v", i)
+	}
+	req.Step = 99
+	if resp, _, err = llmtest.Ask(t.Context(), m, req); err != nil || !strings.Contains(resp.Message.String(), "Choose a real model") {
+		t.Errorf("for work that is none of its own it says %v, %v", resp, err)
+	}
+	if m, err := c.Open(t.Context(), ""); err == nil {
+		t.Errorf("without a model, a run gets %s", m.Info().Name)
+	}
+	for _, l := range c.List(t.Context()) {
+		if l.Default || l.Source != "example" || l.State != catalog.Ready {
+			t.Errorf("it is listed as %+v", l)
+		}
+	}
+	mine := newCatalog(t, catalog.Config{Models: []catalog.Entry{{Name: "example", Vendor: "compat", ID: "x", URL: "http://127.0.0.1:1"}}}, nil, nobody)
+	if m, err := mine.Open(t.Context(), "example"); err != nil || m.Info().Vendor != "compat" {
+		t.Errorf("a configured model of that name is not it: %v, %v", m, err)
+	}
+}
+
 func TestList(t *testing.T) {
 	ollama, _ := lists(t, "ollama", `{"data":[{"id":"qwen3:8b"}]}`)
 	up, _ := lists(t, "up", `{"data":[{"id":"x"}]}`)
@@ -415,6 +448,7 @@ func TestList(t *testing.T) {
 	want := []string{
 		"up configuration ready default", "down configuration down", "keyless configuration no_key", "script configuration down",
 		"anthropic/claude-sonnet-5-5 environment key", "ollama/qwen3:8b local server ready",
+		"example example ready",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -535,7 +569,7 @@ func TestOpen_googleIsForPrograms(t *testing.T) {
 		t.Errorf("%+v, %v", e, err)
 	}
 	list := c.List(t.Context())
-	if len(list) != 1 || list[0].Info.Name != "google/gemini-2.5-pro" || list[0].State != catalog.Keyed || !list[0].Default {
+	if len(list) != 2 || list[0].Info.Name != "google/gemini-2.5-pro" || list[0].State != catalog.Keyed || !list[0].Default {
 		t.Errorf("%+v", list)
 	}
 }

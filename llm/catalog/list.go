@@ -34,7 +34,7 @@ type Model struct {
 const listTimeout = 2 * time.Second
 
 // List returns what there is: models of the configuration in its order, of the
-// environment's keys, of local servers. Vendors are not asked.
+// environment's keys, of local servers, and the example. Vendors are not asked.
 func (c *Catalog) List(ctx context.Context) []Model {
 	var entries []entry
 	seen := map[string]bool{}
@@ -68,6 +68,7 @@ func (c *Catalog) List(ctx context.Context) []Model {
 	for _, s := range c.scout.look(ctx) {
 		add(c.local(s))
 	}
+	add(c.example()) // last: it is no help with any other work
 	list := make([]Model, len(entries))
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -83,7 +84,7 @@ func (c *Catalog) List(ctx context.Context) []Model {
 
 func (c *Catalog) state(ctx context.Context, e entry) State {
 	switch {
-	case e.source == sourceLocal:
+	case e.source == sourceLocal, e.source == sourceExample:
 		return Ready
 	case e.Vendor == Script:
 		if _, err := os.Stat(e.Script); err != nil {

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	_ "embed"
 	"fmt"
 	"os"
 	"sync"
@@ -27,6 +28,33 @@ type play struct {
 
 // scriptsMax bounds the shelf; a fuller one is cleared.
 const scriptsMax = 256
+
+// example is the scripted model that every server has, so that a first run needs no key and
+// no file on the host. It is used where it is asked for by this name alone.
+const example = "example"
+
+// exampleScript mends the project in examples/bugfix.
+//
+//go:embed example.yaml
+var exampleScript []byte
+
+func (c *Catalog) example() entry {
+	e := c.complete(Entry{Name: example, Vendor: Script, ID: example}, sourceExample)
+	e.info.WindowTokens, e.info.Guessed = exampleWindow, false
+	return e
+}
+
+// exampleWindow is more than the example's conversation ever has.
+const exampleWindow = 32_768
+
+// openExample opens the example. It has no failures to remember, so each is the same model.
+func openExample(e entry) (llm.Model, error) {
+	m, err := script.New(example, exampleScript)
+	if err != nil {
+		return nil, err
+	}
+	return m.WithInfo(scriptInfo(e.info, m.Info())), nil
+}
 
 // open returns the model of an entry, read anew if its file changed.
 func (s *shelf) open(e entry) (llm.Model, error) {

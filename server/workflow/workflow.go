@@ -12,15 +12,19 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/cowork"
 	"github.com/skete-dev/skete/cowork/runner"
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/internal/clip"
 	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
+	"github.com/skete-dev/skete/server/problem"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/thread"
 )
@@ -138,11 +142,56 @@ func (s *service) put(ctx context.Context, in *putIn) (*workflowOut, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := w.Put(ctx, tenant, cmp.Or(in.Body.File, "workflow.yaml"), []byte(in.Body.Text), auth.From(ctx).Owner)
+	file := cmp.Or(in.Body.File, "workflow.yaml")
+	d, err := w.Put(ctx, tenant, file, []byte(in.Body.Text), auth.From(ctx).Owner)
 	if err != nil {
-		return nil, err
+		return nil, explained(err, file, in.Body.Text)
 	}
 	return &workflowOut{definitionView(d)}, nil
+}
+
+// problemTextMax bounds what is said of one mistake: it may repeat what is written there.
+const problemTextMax = 500
+
+// explained says of each mistake in a text where it is, so that an editor can show it there.
+func explained(err error, file, text string) error {
+	if text == "" || !errs.Is(err, errs.Invalid) {
+		return err
+	}
+	_, list := cowork.Check(file, []byte(text))
+	if len(list) == 0 {
+		return err
+	}
+	p := *problem.Of(err)
+	p.Errors = mistakes(list)
+	return &p
+}
+
+func mistakes(list []cowork.Problem) []api.FieldError {
+	var out []api.FieldError
+	for _, x := range list {
+		where := strings.TrimSpace(fmt.Sprintf("%d:%d %s", x.Line, x.Column, x.Field))
+		out = append(out, api.FieldError{Location: clip.Line(where, problemTextMax), Message: clip.Line(x.Text, problemTextMax)})
+	}
+	return out
+}
+
+// describe says what stands in the text of a definition. One of the server's folder can have
+// mistakes; it is shown with them, so that they can be mended.
+func describe(v *api.Workflow, file string, text []byte) error {
+	w, list := cowork.Check(file, text)
+	if v.Errors = mistakes(list); v.Errors != nil {
+		return nil
+	}
+	v.Description, v.Topology = w.Description, w.Topology
+	graph := graphView(w)
+	v.Graph = &graph
+	if w.Input == nil {
+		return nil
+	}
+	var err error
+	v.Input, err = json.Marshal(w.Input)
+	return err
 }
 
 func definitionView(d runner.Definition) api.Workflow {
@@ -193,7 +242,7 @@ func (s *service) definition(ctx context.Context, in *definitionIn) (*workflowOu
 		}
 	}
 	out.Body.Text = string(text)
-	return out, nil
+	return out, describe(&out.Body, file, text)
 }
 
 func (s *service) remove(ctx context.Context, in *NamePath) (*struct{}, error) {
@@ -230,9 +279,9 @@ func (s *service) plan(ctx context.Context, in *planIn) (*planOut, error) {
 	}
 	d, nodes, err := w.Plan(ctx, tenant, start)
 	if err != nil {
-		return nil, err
+		return nil, explained(err, cmp.Or(in.Body.File, "workflow.yaml"), in.Body.Text)
 	}
-	out := &planOut{api.WorkflowPlan{Workflow: d.Name, Version: d.Version, Topology: d.Topology, Starts: d.Graph.Starts, OK: true, Nodes: []api.WorkflowPart{}}}
+	out := &planOut{api.WorkflowPlan{Workflow: d.Name, Version: d.Version, Topology: d.Topology, Starts: d.Graph.Starts, OK: true, Nodes: []api.WorkflowPart{}, Graph: graphView(d)}}
 	for _, n := range nodes {
 		out.Body.OK = out.Body.OK && n.Problem == ""
 		out.Body.Nodes = append(out.Body.Nodes, api.WorkflowPart{Node: n.Node, Agent: n.Agent, Human: n.Human, Model: n.Model, Sandbox: n.Sandbox, Tools: n.Tools, Problem: n.Problem})
@@ -378,8 +427,38 @@ func wholeView(r runner.Run, s *cowork.State, running func(*cowork.Attempt) runn
 		if n.Status == "" && v.EndedAt == nil {
 			v.Open = append(v.Open, n.Name)
 		}
+		if n.Status == cowork.Skipped {
+			v.Skipped = append(v.Skipped, n.Name)
+		}
 	}
+	graph := graphView(s.Workflow)
+	v.Graph = &graph
 	return v
+}
+
+// graphView shows what a definition was compiled to.
+func graphView(w cowork.Workflow) api.WorkflowGraph {
+	out := api.WorkflowGraph{Vertices: []api.WorkflowVertex{}, Edges: []api.WorkflowEdge{}}
+	files := map[[2]string]int{}
+	for _, x := range w.Graph.Vertices {
+		v := api.WorkflowVertex{Node: x.Name, Description: x.Description, Human: x.Human != nil, Meeting: x.Meeting, Each: x.Each != nil}
+		if !v.Human && !v.Meeting {
+			v.Agent, v.Sandbox = cmp.Or(x.Agent, inline), cmp.Or(x.Sandbox, cowork.SandboxShared)
+		}
+		for _, r := range x.Input {
+			if r.Artifact != "" {
+				files[[2]string{r.Node, x.Name}]++
+			}
+		}
+		out.Vertices = append(out.Vertices, v)
+	}
+	for _, e := range w.Graph.Edges {
+		out.Edges = append(out.Edges, api.WorkflowEdge{From: e.From, To: e.To, When: e.When.String(), Artifacts: files[[2]string{e.From, e.To}]})
+	}
+	for _, l := range w.Graph.Loops {
+		out.Edges = append(out.Edges, api.WorkflowEdge{From: l.From, To: l.To, When: l.When.String(), Loop: true, Max: l.Max})
+	}
+	return out
 }
 
 // inline is what an agent is called that is of a workflow alone.

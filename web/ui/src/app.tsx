@@ -22,6 +22,7 @@ import { useApprovals, useInfo } from "./api/queries";
 import { socket, useLive } from "./live";
 import { followEvents } from "./live/events";
 import { HomePage } from "./pages/home";
+import { Palette } from "./palette";
 import { clock } from "./ui/format";
 
 const RunPage = lazy(() => import("./run/page"));
@@ -142,6 +143,7 @@ function TopBar() {
 				skete
 			</Link>
 			<span className="flex-1" />
+			<Palette />
 			<Upgrade />
 			<Connection />
 			<Theme />

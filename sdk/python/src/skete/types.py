@@ -472,6 +472,7 @@ class Exit(TypedDict):
 
 
 class FieldError(TypedDict):
+    # where it is; in a definition of a workflow LINE:COLUMN and its key, such as 7:5 nodes[2].agent
     location: NotRequired[str]
     message: str
     value: NotRequired[Any]
@@ -793,7 +794,8 @@ class Model(TypedDict):
     # what the vendor calls it
     id: str
     name: str
-    # configuration, environment, local server
+    # configuration, environment, local server, plugin; example: a script that plays the example, used where it is
+    # named alone
     source: str
     # key: its key is there, the vendor was not asked
     state: Literal["ready", "key", "no_key", "down"]
@@ -2409,13 +2411,36 @@ class Window(TypedDict):
 
 
 class Workflow(TypedDict):
+    description: NotRequired[str]
+    # what is wrong with a file of the server's folder, which cannot be run then
+    errors: NotRequired[list[FieldError]]
     # it is a file of the server's folder, as that is now
     folder: NotRequired[bool]
+    graph: NotRequired[WorkflowGraph]
+    # JSON Schema of what a run is started with; none = it is started with nothing
+    input: NotRequired[Any]
     name: str
-    # of one workflow alone
+    # of one workflow alone, as all that follows
     text: NotRequired[str]
+    topology: NotRequired[str]
     # the newest last
     versions: list[WorkflowVersion]
+
+
+WorkflowEdge = TypedDict('WorkflowEdge', {
+    'artifacts': "NotRequired[int]",
+    'from': "str",
+    'loop': "NotRequired[bool]",
+    'max': "NotRequired[int]",
+    'to': "str",
+    'when': "NotRequired[str]",
+})
+
+
+class WorkflowGraph(TypedDict):
+    edges: list[WorkflowEdge]
+    # in an order in which they can be done
+    vertices: list[WorkflowVertex]
 
 
 class WorkflowList(TypedDict):
@@ -2471,6 +2496,7 @@ class WorkflowPart(TypedDict):
 
 
 class WorkflowPlan(TypedDict):
+    graph: WorkflowGraph
     nodes: list[WorkflowPart]
     # nothing keeps it from being started
     ok: bool
@@ -2487,6 +2513,8 @@ class WorkflowRun(TypedDict):
     created_at: str
     ended_at: NotRequired[str]
     # of the definition that it began with
+    graph: NotRequired[WorkflowGraph]
+    # of the definition that it began with
     hash: str
     id: str
     # what was done, in the order of its beginning
@@ -2499,6 +2527,8 @@ class WorkflowRun(TypedDict):
     sandbox: NotRequired[str]
     # of the last event; this and what follows of one run alone
     seq: NotRequired[int]
+    # nodes to which no edge was taken
+    skipped: NotRequired[list[str]]
     # running, succeeded, failed, cancelled, timed_out
     state: str
     # of the nodes that have ended
@@ -2523,3 +2553,18 @@ class WorkflowVersion(TypedDict):
     hash: NotRequired[str]
     # what the definition calls itself
     version: NotRequired[str]
+
+
+class WorkflowVertex(TypedDict):
+    # inline = one of the workflow alone
+    agent: NotRequired[str]
+    description: NotRequired[str]
+    # it works once for each element of a list
+    each: NotRequired[bool]
+    # a person is asked
+    human: NotRequired[bool]
+    # paths meet here, and nothing is done
+    meeting: NotRequired[bool]
+    node: str
+    # shared, own, fork; none = it has no sandbox
+    sandbox: NotRequired[str]

@@ -1,5 +1,11 @@
 // Calls of the API by the browser's login.
 
+/** FieldError is something that is wrong with a part of what was sent. */
+export interface FieldError {
+	location?: string;
+	message: string;
+}
+
 /** Problem is a refusal by the server, as it says it. status 0 = the server was not reached. */
 export class Problem extends Error {
 	constructor(
@@ -8,6 +14,8 @@ export class Problem extends Error {
 		readonly detail: string,
 		readonly hint: string,
 		readonly request: string,
+		/** errors are the fields that are wrong, where the server names them. */
+		readonly errors: FieldError[] = [],
 	) {
 		super(detail || title);
 	}
@@ -23,6 +31,7 @@ interface WireProblem {
 	detail?: string;
 	hint?: string;
 	request_id?: string;
+	errors?: FieldError[];
 }
 
 async function problemOf(res: Response): Promise<Problem> {
@@ -33,6 +42,7 @@ async function problemOf(res: Response): Promise<Problem> {
 		p.detail ?? "",
 		p.hint ?? "",
 		p.request_id ?? res.headers.get("X-Request-Id") ?? "",
+		p.errors ?? [],
 	);
 }
 
