@@ -65,6 +65,7 @@ async function newPage(browser, state) {
     if (m.type() === 'error' && /Content.Security|Trusted|Minified React/i.test(m.text())) state.seen.violations.push(m.text());
   });
   page.on('websocket', (ws) => {
+    if (ws.url().endsWith('/v1/follow')) state.sockets = (state.sockets ?? 0) + 1;
     ws.on('framereceived', ({payload}) => {
       try { state.frames.push(JSON.parse(String(payload))); } catch { /* a terminal's */ }
     });
@@ -118,7 +119,10 @@ const steps = {
     await page.waitForURL(/\/runs\/[^/]+$/);
     await page.locator('[data-kind=input]').first().waitFor();
     const at = Date.now();
-    const word = await until(args, 'a state', () => page.locator('main [data-state]').first().textContent());
+    const word = await until(args, 'a state', async () => {
+      const w = await page.locator('main [data-state]').first().textContent();
+      return w !== 'pending' && w;
+    });
     return {id: new URL(page.url()).pathname.split('/').pop(), at, word};
   },
 
@@ -159,6 +163,100 @@ const steps = {
       const text = (await row.innerText()).replaceAll('\n', ' ');
       return args.words.every((w) => text.includes(w)) && text;
     });
+  },
+
+  // unfold goes through a timeline from its beginning, opens every row, and looks at all of it.
+  async unfold({page}) {
+    return page.evaluate(async () => {
+      const frame = () => new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)));
+      const feed = document.querySelector('[role=feed]');
+      const said = [], wrong = new Set();
+      feed.scrollTop = 0;
+      for (let still = 0, last = -1; still < 5;) {
+        await frame();
+        for (const b of feed.querySelectorAll('button[aria-expanded=false]')) b.click();
+        await frame();
+        for (const n of feed.querySelectorAll('[data-kind]')) said.push(n.textContent);
+        for (const w of wrongs(document)) wrong.add(w);
+        feed.scrollTop += feed.clientHeight * 0.5;
+        still = feed.scrollTop === last ? still + 1 : 0;
+        last = feed.scrollTop;
+      }
+      return {said: [...new Set(said)].join('\n'), wrong: [...wrong]};
+
+      // wrongs names what no text may have become.
+      function wrongs(root) {
+        const out = [];
+        const tags = new Set('A B BLOCKQUOTE BR CODE DEL DIV EM H1 H2 H3 H4 H5 H6 HR I LI OL P PRE SPAN STRONG SUB SUP TABLE TBODY TD TH THEAD TR UL BUTTON svg path'.split(' '));
+        const attributes = new Set('href title align start target rel class type aria-hidden aria-label aria-live role tabindex'.split(' '));
+        for (const n of root.querySelectorAll('.md *')) {
+          if (n.closest('svg')) continue;
+          if (!tags.has(n.tagName)) out.push(`<${n.tagName}>`);
+          for (const a of n.attributes) if (!attributes.has(a.name) && !a.name.startsWith('data-')) out.push(`${n.tagName} ${a.name}=${a.value}`);
+          if (n.tagName === 'A' && (!/^(https?|mailto):/.test(n.href) || !/noopener/.test(n.rel) || !/noreferrer/.test(n.rel))) out.push(n.outerHTML);
+        }
+        for (const n of root.querySelectorAll('main *')) {
+          for (const a of n.attributes) if (a.name.startsWith('on')) out.push(`${n.tagName} ${a.name}`);
+          if (/^(SCRIPT|OBJECT|EMBED|LINK|META|BASE|MARQUEE|TEMPLATE|MATH)$/i.test(n.tagName)) out.push(`<${n.tagName}>`);
+          if (n.tagName === 'IMG' && new URL(n.src).origin !== location.origin && !/^(blob|data):/.test(n.src)) out.push(n.outerHTML);
+        }
+        for (const n of root.querySelectorAll('[data-kind=call] > button')) {
+          if (/[\p{Bidi_Control}\u200b\u2060\ufeff]/u.test(n.textContent)) out.push(`hidden characters in ${JSON.stringify(n.textContent)}`);
+        }
+        return out;
+      }
+    });
+  },
+
+  // tabs opens every tab of the page, and returns their names.
+  async tabs({page, state, args}) {
+    const names = [];
+    for (const tab of await page.getByRole('tab').all()) {
+      names.push(await tab.innerText());
+      await tab.click();
+      await ready(page, state, args);
+    }
+    return names;
+  },
+
+  // attack does itself what no text may do, for the eyes of the tests.
+  async attack({page}) {
+    await page.evaluate(() => {
+      new Image().src = 'https://evil.test/control.png';
+      try { document.body.insertAdjacentHTML('beforeend', '<b>x</b>'); } catch { /* as it should be */ }
+      document.head.querySelector('title').textContent = 'pwned';
+    });
+    await page.evaluate(() => new Promise((r) => requestAnimationFrame(r)));
+    return {};
+  },
+
+  async settled({page}) {
+    await page.locator('main [data-state=succeeded]').first().waitFor();
+    return {};
+  },
+
+  async draft({page, args}) {
+    const box = page.getByLabel('Message to the agent').first();
+    if (args.text) await box.fill(args.text);
+    return box.inputValue();
+  },
+
+  // events waits until the page is live and was told of an event above a seq; and, if
+  // asked, by another socket than before.
+  async events({page, state, args}) {
+    const own = () => state.frames.filter((m) => m.topic === `tree:${args.id}` && m.event && (!m.thread || m.thread === args.thread)).map((m) => m.event.seq);
+    await until(args, `live, with an event above ${args.above}`, async () => {
+      const live = await page.locator('[data-live=live]').count();
+      return live && state.sockets > (args.sockets ?? 0) && Math.max(0, ...own()) > args.above;
+    });
+    return {seqs: own(), sockets: state.sockets, state: await page.locator('main [data-state]').first().textContent()};
+  },
+
+  // unknown waits until the page says that it does not know how the run is.
+  async unknown({page}) {
+    const began = Date.now();
+    const text = await page.locator('main [data-state=unknown]').first().textContent();
+    return {text, ms: Date.now() - began};
   },
 
   async eval({page, args}) {

@@ -55,24 +55,35 @@ type world struct {
 	log     *bytes.Buffer
 	c       *client.Client
 	page    *browser.Browser
+	wire    *wire
 }
 
-// newWorld starts a server with scripted models, by name, and logs a browser in. flags are
-// the browser's.
-func newWorld(t *testing.T, scripts, agents map[string]string, flags ...string) *world {
+// setup is what a world begins with.
+type setup struct {
+	scripts, agents map[string]string // by name
+	wired           bool              // the browser comes through a wire
+}
+
+// newWorld starts a server with scripted models and logs a browser in.
+func newWorld(t *testing.T, s setup) *world {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: the whole program is tested with cgroups and loop devices")
 	}
 	w := &world{t: t, home: filepath.Join(t.TempDir(), "home"), address: freeAddress(t)}
+	var flags []string
+	if s.wired {
+		w.wire = newWire(t, w.address)
+		flags = append(flags, "--host-resolver-rules=MAP "+strings.TrimPrefix(w.origin(), "http://")+" "+w.wire.address)
+	}
 	w.page = browser.Start(t, flags...)
 	config := "models:\n"
-	for name, text := range scripts {
+	for name, text := range s.scripts {
 		path := "scripts/" + name + ".yaml"
 		w.write(path, text)
 		config += fmt.Sprintf("  - {name: %s, vendor: script, script: %s}\n", name, filepath.Join(w.home, path))
 	}
-	for name, text := range agents {
+	for name, text := range s.agents {
 		w.write("agents/"+name+".yaml", text)
 	}
 	w.write("skete.yaml", config)
