@@ -47,6 +47,11 @@ func fileName(p payload) string {
 	return name
 }
 
+// quoted is a text as YAML; brackets would count as levels.
+func quoted(text string) string {
+	return strings.NewReplacer("[", `\x5b`, "{", `\x7b`).Replace(strconv.QuoteToASCII(text))
+}
+
 // hostileScript says each payload, as a text, as arguments, as a file's name, and as what
 // a tool gives back.
 func hostileScript(list []payload) string {
@@ -58,8 +63,8 @@ func hostileScript(list []payload) string {
 			text = "before-" + p.Name + "\n\n" + p.Text + "\nafter-" + p.Name
 		}
 		path := "/workspace/" + p.Name + " " + fileName(p)
-		fmt.Fprintf(&b, "  - text: %s\n    calls:\n", strconv.QuoteToASCII(text))
-		fmt.Fprintf(&b, "      - {name: write_file, args: {file_path: %s, content: %s}}\n", strconv.QuoteToASCII(path), strconv.QuoteToASCII("in-"+p.Name+"\n"+p.Text))
+		fmt.Fprintf(&b, "  - text: %s\n    calls:\n", quoted(text))
+		fmt.Fprintf(&b, "      - {name: write_file, args: {file_path: %s, content: %s}}\n", quoted(path), quoted("in-"+p.Name+"\n"+p.Text))
 		fmt.Fprintf(&b, "      - {name: execute, args: {command: 'cat %s*; echo out-%s'}}\n", p.Name, p.Name)
 	}
 	b.WriteString("else: {text: done}\n")

@@ -1,7 +1,5 @@
 // What tests do with pages of the UI. One function a step; a test calls it by its name.
 import {readFileSync} from 'node:fs';
-import {createRequire} from 'node:module';
-import {dirname, join} from 'node:path';
 
 export default async ({browser, state, args}) => {
   state.page?.setDefaultTimeout(args.within);
@@ -172,15 +170,25 @@ const steps = {
       const feed = document.querySelector('[role=feed]');
       const said = [], wrong = new Set();
       feed.scrollTop = 0;
-      for (let still = 0, last = -1; still < 5;) {
+      const place = (n) => Number(n.getAttribute('aria-posinset'));
+      for (let seen = 0, tries = 0; ; tries++) {
         await frame();
         for (const b of feed.querySelectorAll('button[aria-expanded=false]')) b.click();
         await frame();
-        for (const n of feed.querySelectorAll('[data-kind]')) said.push(n.textContent);
+        const rows = [...feed.querySelectorAll('[aria-posinset]')].sort((a, b) => place(a) - place(b));
+        if (tries > 3000) throw new Error(`rows ${rows.map(place)} are there, after ${seen}`);
+        if (!rows.length) continue;
+        if (place(rows[0]) > seen + 1) { // rows that grew have moved others away
+          feed.scrollTop -= feed.clientHeight / 2;
+          continue;
+        }
+        for (const n of rows) said.push(n.textContent);
         for (const w of wrongs(document)) wrong.add(w);
-        feed.scrollTop += feed.clientHeight * 0.5;
-        still = feed.scrollTop === last ? still + 1 : 0;
-        last = feed.scrollTop;
+        seen = Math.max(seen, place(rows.at(-1)));
+        if (seen >= Number(rows[0].getAttribute('aria-setsize'))) break;
+        const before = feed.scrollTop;
+        rows.at(-1).scrollIntoView({block: 'center'});
+        if (feed.scrollTop === before) feed.scrollTop += feed.clientHeight / 2;
       }
       return {said: [...new Set(said)].join('\n'), wrong: [...wrong]};
 
@@ -228,6 +236,68 @@ const steps = {
     });
     await page.evaluate(() => new Promise((r) => requestAnimationFrame(r)));
     return {};
+  },
+
+  async theme({page, args}) {
+    await page.evaluate((t) => localStorage.setItem('skete.theme', t), args.theme);
+    return {};
+  },
+
+  // axe looks for what keeps people out, and takes a picture.
+  async axe({page, args}) {
+    if (args.shot) await page.screenshot({path: args.shot});
+    await page.evaluate(readFileSync(args.axe, 'utf8'));
+    return page.evaluate(async () => {
+      const r = await window.axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'], resultTypes: ['violations']});
+      return {
+        rules: r.passes.length,
+        found: r.violations.flatMap((v) => v.nodes.map((n) => `${v.id}: ${v.help}: ${n.target.join(' ')} ${n.html.slice(0, 200)}`)),
+      };
+    });
+  },
+
+  // narrow names what is wider than a window of 320 pixels. Tables may be scrolled in a box of their own.
+  async narrow({page, state, args}) {
+    const size = page.viewportSize();
+    await page.setViewportSize({width: 320, height: 640});
+    await page.goto(args.origin + args.path);
+    await ready(page, state, args);
+    const found = await page.evaluate(() => {
+      const out = [];
+      for (const n of [document.documentElement, document.body, document.querySelector('main')]) {
+        if (n.scrollWidth > n.clientWidth) out.push(`${n.tagName} is ${n.scrollWidth} wide, in ${n.clientWidth}`);
+      }
+      if (!out.length) return out;
+      for (const n of document.querySelectorAll('main *')) {
+        const r = n.getBoundingClientRect();
+        if (r.right > innerWidth + 1 && r.width && !n.closest('.overflow-x-auto, .overflow-auto:not(main)')) out.push(`${n.tagName}.${String(n.className).slice(0, 80)} ends at ${Math.round(r.right)}`);
+      }
+      return out.slice(0, 6);
+    });
+    await page.setViewportSize(size);
+    return found;
+  },
+
+  // resize crosses the widths at which the layout changes.
+  async resize({page, state, args}) {
+    const size = page.viewportSize();
+    await page.setViewportSize({width: 1300, height: 800});
+    await page.goto(args.origin + args.path);
+    await page.locator('[data-kind]').first().waitFor();
+    await ready(page, state, args);
+    await page.getByLabel('Message to the agent').first().fill('kept');
+    await page.evaluate(() => { window.old = [...document.querySelectorAll('main h1, main [role=feed], main textarea, main [role=separator]')]; });
+    state.traffic.urls.length = 0;
+    const sockets = state.sockets;
+    for (const width of [1201, 1199, 901, 899, 600, 899, 901, 1199, 1201, 1300]) {
+      await page.setViewportSize({width, height: 800});
+      await page.evaluate(() => new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r))));
+    }
+    await ready(page, state, args);
+    const kept = await page.evaluate(() => window.old.length >= 3 && window.old.every((n) => n.isConnected));
+    const text = await page.getByLabel('Message to the agent').first().inputValue();
+    await page.setViewportSize(size);
+    return {requests: state.sockets === sockets ? state.traffic.urls : [...state.traffic.urls, 'a socket'], kept: kept && text === 'kept'};
   },
 
   async settled({page}) {
