@@ -94,6 +94,15 @@ func TestLayout(t *testing.T) {
 			}
 		})
 	}
+	t.Run("TheTestWouldSee", func(t *testing.T) {
+		w := w.with(t)
+		got := do[struct {
+			Found []string `json:"found"`
+		}](w, "axe", map[string]any{"axe": axe, "spoil": true})
+		if len(got.Found) != 1 || !strings.Contains(got.Found[0], "label") {
+			t.Errorf("a field without a name: %v", got.Found)
+		}
+	})
 	t.Run("narrow", func(t *testing.T) {
 		w := w.with(t)
 		for _, route := range routes {

@@ -238,6 +238,60 @@ const steps = {
     return {};
   },
 
+  // rows counts what a long run takes. All older pages are loaded by going up; then the
+  // timeline is moved, so many pixels a frame.
+  async rows({page, state, args}) {
+    const feed = page.locator('[role=feed]').first();
+    const nodes = () => page.evaluate(() => document.querySelectorAll('*').length);
+    const first = await nodes();
+    const total = await until(args, 'the whole run', async () => {
+      const [size, lowest] = await feed.evaluate((f) => {
+        const rows = [...f.querySelectorAll('[aria-setsize]')];
+        f.scrollTop = 0;
+        return [Number(rows[0]?.getAttribute('aria-setsize')), Math.min(...rows.map((r) => Number(r.getAttribute('aria-posinset'))))];
+      });
+      return size > 0 && lowest === 1 && size;
+    });
+    await ready(page, state, args);
+    const moved = {};
+    for (const step of [60, 400]) {
+      moved[step] = await feed.evaluate(async (f, step) => {
+        f.scrollTop = 0;
+        const gaps = [];
+        let most = 0, last = await new Promise((r) => requestAnimationFrame(r));
+        for (let i = 0; i < 180; i++) {
+          f.scrollTop += step;
+          const now = await new Promise((r) => requestAnimationFrame(r));
+          gaps.push(now - last);
+          last = now;
+          if (i % 20 === 0) most = Math.max(most, document.querySelectorAll('*').length);
+        }
+        gaps.sort((a, b) => a - b);
+        const sum = gaps.reduce((a, b) => a + b, 0);
+        return {fps: Math.round(gaps.length / sum * 10000) / 10, p95_ms: Math.round(gaps[Math.floor(gaps.length * 0.95)]), nodes: most};
+      }, step);
+    }
+    const heap = await page.evaluate(() => Math.round((performance.memory?.usedJSHeapSize ?? 0) / (1 << 20)));
+    return {total, first_nodes: first, all_nodes: await nodes(), heap_mb: heap, moved};
+  },
+
+  // many opens a run in many tabs, and counts those that are live.
+  async many({browser, state, args}) {
+    const pages = [];
+    for (let i = 0; i < args.tabs; i++) {
+      const p = await newPage(browser, state);
+      pages.push(p);
+      await p.goto(args.origin + args.path, {waitUntil: 'commit'});
+    }
+    let live = 0;
+    for (const p of pages) live += await until(args, 'a tab is live', () => p.locator('[data-live=live]').count());
+    for (const p of pages) {
+      await p.close();
+      state.pages.delete(p);
+    }
+    return live;
+  },
+
   async theme({page, args}) {
     await page.evaluate((t) => localStorage.setItem('skete.theme', t), args.theme);
     return {};
@@ -246,6 +300,7 @@ const steps = {
   // axe looks for what keeps people out, and takes a picture.
   async axe({page, args}) {
     if (args.shot) await page.screenshot({path: args.shot});
+    if (args.spoil) await page.evaluate(() => { document.querySelector('main').append(document.createElement('input')); });
     await page.evaluate(readFileSync(args.axe, 'utf8'));
     return page.evaluate(async () => {
       const r = await window.axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'], resultTypes: ['violations']});
