@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -21,15 +22,21 @@ type moved struct {
 
 // Scenario 18: a run of 10,000 items is as light as a short one, and many tabs may follow it.
 func TestScale(t *testing.T) {
-	const callsOfReply = 64
+	const callsOfReply = 24 // more are not run
 	var script strings.Builder
-	script.WriteString("replies:\n  - repeat: 157\n    calls:\n")
-	for range callsOfReply {
-		script.WriteString("      - {name: no_such_tool, args: {n: '{{n}}'}}\n")
+	script.WriteString("replies:\n  - repeat: 420\n    calls:\n")
+	for i := range callsOfReply {
+		fmt.Fprintf(&script, "      - {name: write_todos, args: {todos: [{content: '{{n}} of %d', status: pending}]}}\n", i)
 	}
 	script.WriteString("else: {text: done}\n")
 	w := newWorld(t, setup{scripts: map[string]string{"long": script.String()}})
 	run := w.ended(w.run("long", api.StartRun{Budget: api.Budget{Steps: 1000}}).ID)
+	kinds := map[string]int{}
+	for e, err := range w.c.Run(run.ID).History(w.ctx(), 1) {
+		w.ok(err)
+		kinds[e.Kind]++
+	}
+	t.Logf("the log has %v", kinds)
 	opened := do[struct {
 		Row int `json:"row_ms"`
 	}](w, "open", map[string]any{"path": "/runs/" + run.ID, "row": true})
