@@ -82,6 +82,12 @@ async function ready(page, state, args) {
   });
 }
 
+// stateOf is the run's state: for the machine, and in words.
+async function stateOf(page) {
+  const n = page.locator('main [data-state]').first();
+  return `${await n.getAttribute('data-state')}: ${await n.textContent()}`;
+}
+
 const steps = {
   async enter({browser, state, args}) {
     watch(state, browser, args.origin);
@@ -118,8 +124,8 @@ const steps = {
     await page.locator('[data-kind=input]').first().waitFor();
     const at = Date.now();
     const word = await until(args, 'a state', async () => {
-      const w = await page.locator('main [data-state]').first().textContent();
-      return w !== 'pending' && w;
+      const w = await stateOf(page);
+      return !w.startsWith('pending') && w;
     });
     return {id: new URL(page.url()).pathname.split('/').pop(), at, word};
   },
@@ -341,7 +347,7 @@ const steps = {
     await page.locator('[data-kind]').first().waitFor();
     await ready(page, state, args);
     await page.getByLabel('Message to the agent').first().fill('kept');
-    await page.evaluate(() => { window.old = [...document.querySelectorAll('main h1, main [role=feed], main textarea, main [role=separator]')]; });
+    await page.evaluate(() => { window.old = [...document.querySelectorAll('main h1, main [role=feed], main textarea, main [role=tablist]')]; });
     state.traffic.urls.length = 0;
     const sockets = state.sockets;
     for (const width of [1201, 1199, 901, 899, 600, 899, 901, 1199, 1201, 1300]) {
@@ -349,10 +355,12 @@ const steps = {
       await page.evaluate(() => new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r))));
     }
     await ready(page, state, args);
-    const kept = await page.evaluate(() => window.old.length >= 3 && window.old.every((n) => n.isConnected));
+    const lost = await page.evaluate(() => window.old.filter((n) => !n.isConnected).map((n) => n.outerHTML.slice(0, 200)));
     const text = await page.getByLabel('Message to the agent').first().inputValue();
+    if (text !== 'kept') lost.push(`what was written: ${text}`);
+    const parts = await page.evaluate(() => window.old.length);
     await page.setViewportSize(size);
-    return {requests: state.sockets === sockets ? state.traffic.urls : [...state.traffic.urls, 'a socket'], kept: kept && text === 'kept'};
+    return {requests: state.sockets === sockets ? state.traffic.urls : [...state.traffic.urls, 'a socket'], lost, parts};
   },
 
   async settled({page}) {
@@ -374,7 +382,7 @@ const steps = {
       const live = await page.locator('[data-live=live]').count();
       return live && state.sockets > (args.sockets ?? 0) && Math.max(0, ...own()) > args.above;
     });
-    return {seqs: own(), sockets: state.sockets, state: await page.locator('main [data-state]').first().textContent()};
+    return {seqs: own(), sockets: state.sockets, state: await stateOf(page)};
   },
 
   // unknown waits until the page says that it does not know how the run is.
