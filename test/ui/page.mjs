@@ -38,16 +38,16 @@ function inPage() {
 
 function watch(state, browser, origin) {
   const seen = state.seen = {dialogs: [], outside: [], violations: [], errors: [], titles: [], popups: []};
-  state.traffic = {open: 0, urls: []};
+  state.traffic = {open: new Set(), urls: []};
   state.frames = [];
   const home = new URL(origin).host;
   browser.on('request', (r) => {
     const url = new URL(r.url());
     if (!['data:', 'blob:', 'about:'].includes(url.protocol) && url.host !== home) seen.outside.push(`${r.method()} ${r.url()}`);
-    state.traffic.open++;
+    state.traffic.open.add(r);
     state.traffic.urls.push(r.url());
   });
-  for (const how of ['requestfinished', 'requestfailed']) browser.on(how, () => state.traffic.open--);
+  for (const how of ['requestfinished', 'requestfailed']) browser.on(how, (r) => state.traffic.open.delete(r));
   browser.on('page', (p) => { if (!state.pages?.has(p)) seen.popups.push(p.url()); });
 }
 
@@ -57,6 +57,8 @@ async function newPage(browser, state) {
   const page = await browser.newPage();
   state.seen.popups.length = opened; // it is ours
   state.pages.add(page);
+  // What a page that is left has asked for may never be told to end.
+  page.on('framenavigated', (f) => { if (f === page.mainFrame()) state.traffic.open.clear(); });
   page.on('dialog', (d) => { state.seen.dialogs.push(`${d.type()} ${d.message()}`); void d.dismiss(); });
   page.on('pageerror', (e) => state.seen.errors.push(String(e)));
   page.on('console', (m) => {
@@ -77,7 +79,8 @@ async function ready(page, state, args) {
   await until(args, `the heading of ${page.url()}`, () => page.locator('main h1').count());
   let quiet = 0;
   await until(args, `quiet of ${page.url()}`, () => {
-    quiet = state.traffic.open > 0 ? 0 : quiet + 1;
+    quiet = state.traffic.open.size ? 0 : quiet + 1;
+    if (!quiet) throw new Error(`it waits for ${[...state.traffic.open].map((r) => r.url())}`);
     return quiet > 10;
   });
 }
@@ -148,6 +151,16 @@ const steps = {
       text: [...document.querySelectorAll('[data-kind=text] p')].map((p) => p.textContent).join('\n\n'),
       paints: window.paints.size, long: window.long,
     }));
+  },
+
+  // says waits until the model's texts are a text.
+  async says({page, args}) {
+    await until(args, 'the whole text', async () => {
+      const said = await page.evaluate(() => [...document.querySelectorAll('[data-kind=text] p')].map((p) => p.textContent).join('\n\n'));
+      if (said !== args.text) throw new Error(`it is ${said.length} characters long: ${said.slice(0, 200)}`);
+      return true;
+    });
+    return {};
   },
 
   // line waits until a call shows a line of its output, which is unfolded first.

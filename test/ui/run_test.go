@@ -13,6 +13,9 @@ import (
 // longTask is how long a page may be deaf: a reference machine's 100 ms.
 const longTask = 100 * time.Millisecond
 
+// longParagraphs are more than an event of the log holds; the text is kept beside it.
+const longParagraphs = 60
+
 // words are a text of so many paragraphs, each of plain words.
 func words(paragraphs int) string {
 	var b strings.Builder
@@ -42,13 +45,14 @@ func (w *world) startByKeys(model string) startedRun {
 // of a command are there before the next ones are written.
 func TestRun_isSeenAsItHappens(t *testing.T) {
 	const lines = 5
-	text := words(20)
+	text, long := words(20), words(longParagraphs)
 	command := "echo line-1; "
 	for i := 2; i <= lines; i++ {
 		command += fmt.Sprintf("until [ -e go-%d ]; do sleep 0.05; done; echo line-%d; ", i-1, i)
 	}
 	w := newWorld(t, setup{scripts: map[string]string{
 		"stream":  fmt.Sprintf("piece: %d\npace: 4ms\nelse: {text: %q}\n", len(text)/500, text),
+		"long":    fmt.Sprintf("piece: 2048\nelse: {text: %q}\n", long),
 		"command": fmt.Sprintf("replies:\n  - calls: [{name: execute, args: {command: %q}}]\n  - calls: [{name: execute, args: {command: 'echo bad; exit 3'}}]\nelse: {text: done}\n", command),
 	}})
 	t.Run("Stream", func(t *testing.T) {
@@ -75,6 +79,14 @@ func TestRun_isSeenAsItHappens(t *testing.T) {
 				t.Errorf("the page was deaf for %s", d)
 			}
 		}
+	})
+	t.Run("Long", func(t *testing.T) {
+		w := w.with(t)
+		id := w.startByKeys("long").ID
+		w.ended(id)
+		do[struct{}](w, "says", map[string]any{"text": long})
+		do[any](w, "open", map[string]any{"path": "/runs/" + id, "row": true})
+		do[struct{}](w, "says", map[string]any{"text": long})
 	})
 	t.Run("Command", func(t *testing.T) {
 		w := w.with(t)
