@@ -17,12 +17,12 @@ RUNSC   := sandbox/gvisor/binary/dist/skete-runsc.zst
 TOOL    := go tool -modfile=tools/go.mod
 FUZZ    ?= 20s
 # Packages that boot virtual machines, after the others: without KVM each of them
-# keeps a core busy. The longest is first.
-EMULATE := ./test/e2e ./sandbox/manager ./sandbox/qemu ./sandbox/microvm ./template/recipe ./workspace/replica
+# keeps a core busy; and the one whose pages are to be quick. The longest is first.
+EMULATE := ./test/e2e ./test/ui ./sandbox/manager ./sandbox/qemu ./sandbox/microvm ./template/recipe ./workspace/replica
 
 RACE    := CGO_ENABLED=1 go test -race -short -json -vet=off -timeout 20m -p 3
 
-.PHONY: hello run test check bench eval eval-small dist dist-npm dist-python build guest agent runsc lint fuzz clean need need-test race generate
+.PHONY: hello run test check bench eval eval-small dist dist-npm dist-python build guest agent runsc lint fuzz clean need need-test race generate web
 
 build: guest agent runsc ## bin/skete, with the guest program, the agent's and gVisor's inside
 	$(BUILD) $(SMALL) -tags packed -ldflags '$(LDFLAGS)' -o bin/skete ./cmd/skete
@@ -112,6 +112,10 @@ generate: ## guest/wire and server/envd/protocol from their .proto files
 	@scripts/need protoc:protobuf-compiler
 	@mkdir -p .build && go build -modfile=tools/go.mod -o .build/ google.golang.org/protobuf/cmd/protoc-gen-go connectrpc.com/connect/cmd/protoc-gen-connect-go
 	PATH="$(CURDIR)/.build:$$PATH" go generate ./guest/wire ./server/envd/protocol
+
+web: ## web/dist of web/ui, which only who edits the UI needs
+	@scripts/need --bare node:nodejs npm
+	@scripts/web
 
 dist: dist-npm dist-python ## the packages of the SDKs, in dist/
 
