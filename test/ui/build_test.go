@@ -39,9 +39,11 @@ func newSources(t *testing.T) sources {
 	modules := browser.Install(t, ui)
 	s := sources{root: t.TempDir(), env: append(os.Environ(), "PATH="+filepath.Dir(browser.Node(t))+string(os.PathListSeparator)+os.Getenv("PATH"))}
 	s.dir = filepath.Join(s.root, "web", "ui")
-	link(t, top, s.root, "web", "scripts")
+	link(t, top, s.root, "web", "scripts", "examples")
 	must(t, os.MkdirAll(s.dir, 0o755))
 	link(t, filepath.Join(top, "web"), filepath.Join(s.root, "web"), "ui", "dist")
+	// Names of chunks come from where their files really are.
+	must(t, os.CopyFS(filepath.Join(s.root, "examples"), os.DirFS(filepath.Join(top, "examples"))))
 	must(t, os.CopyFS(filepath.Join(s.root, "scripts"), os.DirFS(filepath.Join(top, "scripts"))))
 	must(t, filepath.WalkDir(ui, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {

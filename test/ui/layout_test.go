@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -118,6 +119,8 @@ func TestLayout(t *testing.T) {
 			Lost     []string `json:"lost"`
 			Parts    int      `json:"parts"` // that were looked at
 		}](w, "resize", map[string]any{"path": "/runs/" + run.ID})
+		// The pane of changes looks for what no event tells of, by a clock.
+		got.Requests = slices.DeleteFunc(got.Requests, func(url string) bool { return strings.Contains(url, "/history?") })
 		if len(got.Requests) > 0 {
 			t.Errorf("the page asked for %v", got.Requests)
 		}

@@ -8,6 +8,8 @@ const nonce = "SKETE-NONCE";
 export default defineConfig({
 	plugins: [react(), tailwind()],
 	base: "/ui/",
+	// Chunks are cut by where files are: the same wherever the packages really lie.
+	resolve: { preserveSymlinks: true },
 	html: { cspNonce: nonce },
 	build: {
 		outDir: "../dist",

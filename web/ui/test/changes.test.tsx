@@ -171,7 +171,7 @@ test("a path is restored by a plan of that path alone", async () => {
 			{pane()}
 		</>,
 	);
-	fireEvent.click(await screen.findByRole("button", { name: "Restore src/theme.css" }));
+	fireEvent.click(await screen.findByRole("button", { name: /^Restore this file to #\d+ ?: src\/theme.css/ }));
 	await waitFor(() => expect(calls.find((c) => c.method === "POST")?.body).toEqual({ do: "restore", n: 2, path: "src/theme.css" }));
 });
 

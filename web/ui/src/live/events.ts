@@ -40,7 +40,7 @@ export function followEvents(client: QueryClient): () => void {
 	const names = new Set<string>();
 	const flush = () => {
 		timer = undefined;
-		for (const name of names) void client.invalidateQueries({ queryKey: [name] });
+		for (const name of names) void client.invalidateQueries({ queryKey: [name], predicate: (q) => !q.meta?.fixed }); // what two revisions differ in stays
 		names.clear();
 	};
 	const leave = socket.subscribe({

@@ -12,7 +12,14 @@ export interface EventData {
 	"thread.opened": { name: string; title?: string; fork?: { thread: string; seq: number } };
 	"run.started": { by?: string; model?: string; budget?: BudgetData; planning?: boolean };
 	"run.ended": { state: string; reason?: string; text?: string; result?: unknown };
-	input: { id?: string; from: string; name?: string; blocks: Block[] | null; shown_blob?: string };
+	input: {
+		id?: string;
+		from: string;
+		name?: string;
+		blocks: Block[] | null;
+		shown_blob?: string;
+		spent?: { usage?: UsageData; cost_usd?: number; steps?: number };
+	};
 	"model.completed": {
 		message: { role: string; blocks: Block[] | null };
 		blob?: string;
@@ -72,6 +79,7 @@ export interface UsageData {
 	reasoning?: number;
 	cache_read?: number;
 	cache_write?: number;
+	estimated?: boolean;
 }
 
 export interface BudgetData {

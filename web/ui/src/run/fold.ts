@@ -70,6 +70,7 @@ export interface CallItem extends Base {
 	argsText: string;
 	state: CallState;
 	startedAt: string;
+	startedSeq: number;
 	endedAt: string;
 	endedSeq: number;
 	tookMS: number;
@@ -140,14 +141,39 @@ export function textOf(blocks: Block[] | null | undefined): string {
 	return (blocks ?? [])
 		.filter((b) => b.kind === "text" && b.text)
 		.map((b) => b.text)
-		.join("\n");
+		.join("");
 }
 
 function mediaOf(blocks: Block[] | null | undefined) {
 	return (blocks ?? []).filter((b) => b.media).map((b) => ({ type: b.media!.type, hash: b.media!.hash ?? "" }));
 }
 
-const ms = (ns: number | undefined) => Math.round((ns ?? 0) / 1e6);
+/** ms are whole milliseconds; what is beyond is cut off, as the server does. */
+const ms = (ns: number | undefined) => Math.trunc((ns ?? 0) / 1e6);
+
+/** StepFold is one answer of the model; its calls are items. */
+export interface StepFold {
+	step: number;
+	/** seq of model.completed. */
+	seq: number;
+	at: string;
+	tookMS: number;
+	/** through is the last event that its prompt knew. */
+	through: number;
+	/** text is the beginning of the answer. */
+	text: string;
+	calls: string[];
+	tokens: number;
+	costUSD: number;
+	/** failures of the model call before it. */
+	failures: number;
+	rewound: boolean;
+}
+
+const textMax = 80;
+
+/** beginning are the first code points of a text. */
+export const beginning = (s: string) => [...s.slice(0, 2 * textMax)].slice(0, textMax).join("");
 
 /** ThreadFold is the fold of one thread. */
 export class ThreadFold {
@@ -164,6 +190,11 @@ export class ThreadFold {
 	model = "";
 	machine = "";
 	todos: TodoData[] = [];
+	/** steps, those that were loaded. */
+	readonly steps: StepFold[] = [];
+	failures = 0;
+	/** plans are the todos with the answers that wrote them: a rewind goes back to an older one. */
+	private plans: { seq: number; todos: TodoData[] }[] = [];
 	usage: UsageData = { input: 0, output: 0 };
 	costUSD = 0;
 	lastAt = "";
@@ -238,6 +269,7 @@ export class ThreadFold {
 			reasoning: (u.reasoning ?? 0) + (usage?.reasoning ?? 0),
 			cache_read: (u.cache_read ?? 0) + (usage?.cache_read ?? 0),
 			cache_write: (u.cache_write ?? 0) + (usage?.cache_write ?? 0),
+			estimated: u.estimated || usage?.estimated,
 		};
 		this.costUSD += cost ?? 0;
 	}
@@ -264,6 +296,7 @@ export class ThreadFold {
 		this.machine = from.machine;
 		this.startedAt = from.startedAt;
 		this.todos = from.todos;
+		this.plans = [{ seq: 0, todos: from.todos }];
 		this.state = "running";
 	}
 
@@ -292,8 +325,35 @@ export class ThreadFold {
 		});
 	}
 
+	/** plan takes todos that an answer wrote. */
+	plan(seq: number, todos: TodoData[]): void {
+		this.plans.push({ seq, todos });
+		this.todos = todos;
+	}
+
+	/** weigh says whether the run goes on: it does not when every call of the last step that has no
+	 * result waits for a person. */
+	weigh(): void {
+		if (this.over() || !this.startedAt) return;
+		let open = 0;
+		for (let i = this.items.length - 1; i >= 0; i--) {
+			const item = this.items[i]!;
+			if (item.step < this.step) break;
+			if (item.kind !== "call" || item.endedSeq || !item.call) continue;
+			open++;
+			if (!item.asked || item.asked.decided) {
+				this.state = "running";
+				return;
+			}
+		}
+		this.state = open ? "interrupted" : "running";
+	}
+
 	/** rewind marks what is no longer part of the conversation. */
 	rewind(to: number): void {
+		for (const s of this.steps) if (s.seq > to) s.rewound = true;
+		this.plans = this.plans.filter((p) => p.seq <= to);
+		this.todos = this.plans.at(-1)?.todos ?? [];
 		this.items.forEach((i, n) => {
 			if (i.seq > to && !i.rewound) this.items[n] = { ...i, rewound: true };
 		});
@@ -351,6 +411,7 @@ function newCall(base: Base, call: string, tool: string, args: unknown, blob?: s
 		argsText: "",
 		state: "pending",
 		startedAt: "",
+		startedSeq: 0,
 		endedAt: "",
 		endedSeq: 0,
 		tookMS: 0,
@@ -413,10 +474,12 @@ const handlers: Handlers = {
 			media: mediaOf(d.blocks),
 			blob: d.shown_blob,
 		});
+		t.spend(d.spent?.usage, d.spent?.cost_usd);
 	},
 	"model.completed": (t, e, d) => completed(t, e, d),
 	"model.failed": (t, e, d) => {
 		t.settle();
+		t.failures++;
 		t.push({
 			...t.base(e, `e:${e.seq}`),
 			kind: "failure",
@@ -431,6 +494,7 @@ const handlers: Handlers = {
 		t.change(d.call, {
 			state: "running",
 			startedAt: e.at,
+			startedSeq: e.seq,
 			args: d.args ?? item?.args,
 			thread: d.tool === taskTool ? `${t.id}/${d.call}` : undefined,
 		});
@@ -451,16 +515,15 @@ const handlers: Handlers = {
 			reads: d.reads ?? [],
 		};
 		t.put({ ...item, state: "waiting", asked });
-		t.state = "interrupted";
+		t.weigh();
 	},
 	"approval.decided": (t, e, d) => {
 		const item = t.callItem(d.call);
 		if (!item?.asked || item.asked.decided) return;
 		const decided = { decision: d.decision, by: d.by, text: d.text ?? "", args: d.args, at: e.at, seq: e.seq };
-		const runs = item.asked.ask === "form"; // whatever is answered, the call that asks goes on
-		const state: CallState = runs ? "running" : d.decision === "reject" ? "rejected" : d.decision === "respond" ? "answered" : "pending";
+		const state: CallState = item.asked.ask === "form" ? "running" : "pending"; // whatever is answered, the call that asks goes on
 		t.put({ ...item, state, args: d.args ?? item.args, asked: { ...item.asked, decided } });
-		if (!t.waiting().length && t.state === "interrupted") t.state = "running";
+		t.weigh();
 	},
 	"context.compacted": (t, e, d) => {
 		t.spend(d.usage, d.cost_usd);
@@ -497,11 +560,31 @@ function completed(t: ThreadFold, e: RunEvent, d: EventData["model.completed"]):
 	t.step++;
 	t.model = d.model || t.model;
 	t.spend(d.usage, d.cost_usd);
-	if (!t.over()) t.state = "running";
+	t.steps.push(stepOf(t, e, d));
+	t.failures = 0;
+	t.weigh();
 	(d.message.blocks ?? []).forEach((b, n) => {
 		const item = answered(t, e, d, b, n);
 		if (item) t.put(item);
 	});
+}
+
+function stepOf(t: ThreadFold, e: RunEvent, d: EventData["model.completed"]): StepFold {
+	const blocks = d.message.blocks ?? [];
+	const u = d.usage;
+	return {
+		step: t.step,
+		seq: e.seq,
+		at: e.at,
+		tookMS: ms(d.took_ns),
+		through: d.through,
+		text: beginning(textOf(blocks)),
+		calls: blocks.filter((b) => b.call).map((b) => b.call!.id),
+		tokens: u.input + u.output + (u.cache_read ?? 0) + (u.cache_write ?? 0),
+		costUSD: d.cost_usd ?? 0,
+		failures: t.failures,
+		rewound: false,
+	};
 }
 
 /** answered is the item of a block of an answer. */
@@ -517,15 +600,14 @@ function answered(t: ThreadFold, e: RunEvent, d: EventData["model.completed"], b
 }
 
 function toolCompleted(t: ThreadFold, e: RunEvent, d: EventData["tool.completed"]): void {
+	t.spend(d.usage, d.cost_usd);
 	const item = t.callItem(d.call);
 	if (!item) return;
-	t.spend(d.usage, d.cost_usd);
 	const before = d.todos && t.todos;
-	if (d.todos) t.todos = d.todos;
-	const settled = item.state === "rejected" || item.state === "answered";
+	if (d.todos && !d.failed) t.plan(item.seq, d.todos);
 	t.put({
 		...item,
-		state: settled ? item.state : d.failed ? "failed" : "done",
+		state: endOf(item, d.failed),
 		endedSeq: e.seq,
 		endedAt: e.at,
 		tookMS: ms(d.took_ns),
@@ -539,6 +621,15 @@ function toolCompleted(t: ThreadFold, e: RunEvent, d: EventData["tool.completed"
 		before,
 		shownBlob: d.shown_blob,
 	});
+	t.weigh();
+}
+
+/** endOf is the state of a call with a result: a person may have decided it in the tool's place. */
+function endOf(item: CallItem, failed: boolean | undefined): CallState {
+	const decided = item.asked?.ask === "form" ? "" : item.asked?.decided?.decision;
+	if (decided === "reject") return "rejected";
+	if (decided === "respond") return "answered";
+	return failed ? "failed" : "done";
 }
 
 /** RunFold is the fold of a run with the sub-agents beneath it. */

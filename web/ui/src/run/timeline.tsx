@@ -2,10 +2,9 @@
 // reader is there, and where the reader is otherwise.
 
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { type RefObject, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
+import { lazy, type RefObject, Suspense, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
 import { plural } from "../ui/format";
 import { useParam } from "../ui/url";
-import { ApprovalCard } from "./approvals";
 import { Composer } from "./composer";
 import { useScene } from "./context";
 import { changeOf } from "./diff";
@@ -26,6 +25,9 @@ interface Props {
 }
 
 /** TimelineKeys is what keys of the page do in the timeline. */
+// Most runs never ask.
+const ApprovalCard = lazy(() => import("./approvals").then((m) => ({ default: m.ApprovalCard })));
+
 export interface TimelineKeys {
 	toEnd(): void;
 }
@@ -94,6 +96,8 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 			if (item && item.step !== from) return go(n);
 		}
 	};
+	const [asks, setAsks] = useState(false); // it stays, for it tells who decided
+	if (!asks && view.fold.waiting().length > 0) setAsks(true);
 	const toEnd = () => {
 		setFollow(true);
 		list.scrollToEnd();
@@ -225,7 +229,11 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 			{view.gap > 0 && (
 				<p className="px-3 text-quiet">{plural(view.gap, "live piece")} left out: this page was too slow. The log has all.</p>
 			)}
-			{!past && <ApprovalCard view={view} />}
+			{!past && asks && (
+				<Suspense fallback={null}>
+					<ApprovalCard view={view} />
+				</Suspense>
+			)}
 			<Composer view={view} past={past} />
 			<Spoken thread={thread} />
 		</section>

@@ -1,7 +1,6 @@
-import { Dialog as Radix } from "radix-ui";
-import { type ReactNode, useRef } from "react";
+import { lazy, type ReactNode, Suspense, useRef } from "react";
 
-interface Props {
+export interface DialogProps {
 	title: string;
 	/** text says what it is about, for all who open it. */
 	text?: ReactNode;
@@ -11,35 +10,17 @@ interface Props {
 	wide?: boolean;
 }
 
-/** Dialog asks before something is done. Its first focus is the element with data-first, or its first control; the last goes back to where it was. */
-export function Dialog({ title, text, open, onClose, children, wide }: Props) {
-	const before = useRef<Element | null>(null);
+const Box = lazy(() => import("./dialog_box"));
+
+/** Dialog asks before something is done. Its first focus is the element with data-first, or its first
+ * control; the last goes back to where it was. What draws it is loaded with the first one that opens. */
+export function Dialog(props: DialogProps) {
+	const opened = useRef(false);
+	if (props.open) opened.current = true;
+	if (!opened.current) return null;
 	return (
-		<Radix.Root open={open} onOpenChange={(to) => !to && onClose()}>
-			<Radix.Portal>
-				<Radix.Overlay className="fixed inset-0 z-40 bg-sunken opacity-75" />
-				<Radix.Content
-					onCloseAutoFocus={(e) => {
-						e.preventDefault();
-						if (before.current instanceof HTMLElement) before.current.focus();
-					}}
-					onOpenAutoFocus={(e) => {
-						before.current = document.activeElement;
-						const first = (e.currentTarget as HTMLElement).querySelector<HTMLElement>("[data-first]");
-						if (first) {
-							e.preventDefault();
-							first.focus();
-						}
-					}}
-					className={`fixed top-1/2 left-1/2 z-50 flex max-h-[90dvh] w-[calc(100vw-16px)] -translate-x-1/2 -translate-y-1/2 flex-col gap-3 overflow-auto rounded-lg border border-line bg-ground p-4 ${wide ? "max-w-4xl" : "max-w-lg"}`}
-				>
-					<Radix.Title className="text-base font-semibold">{title}</Radix.Title>
-					<Radix.Description asChild>
-						<div className={text ? "" : "sr-only"}>{text ?? title}</div>
-					</Radix.Description>
-					{children}
-				</Radix.Content>
-			</Radix.Portal>
-		</Radix.Root>
+		<Suspense fallback={null}>
+			<Box {...props} />
+		</Suspense>
 	);
 }

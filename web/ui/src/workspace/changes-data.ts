@@ -119,6 +119,7 @@ export function useDiff(sandbox: string, from: number | undefined, to: number | 
 		queryFn: ({ signal }) => get<Diff>(`${historyOf(sandbox)}/diff${query({ from, to, hunks: true })}`, signal),
 		enabled: !hidden && from !== undefined && to !== undefined,
 		staleTime: to === 0 ? 0 : Number.POSITIVE_INFINITY,
+		meta: { fixed: to !== 0 },
 		refetchInterval: to === 0 ? freshMS : false,
 	});
 }

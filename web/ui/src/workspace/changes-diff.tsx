@@ -237,10 +237,10 @@ function About({ file, sandbox, diff, restore, refused, onMore }: RowProps & { f
 						className="button"
 						disabled={!!refused}
 						title={refused || undefined}
-						aria-label={`Restore ${visible(file.path)}`}
 						onClick={() => askWayBack(sandbox, { do: "restore", n: restore, path: file.path, path_bytes: file.path_bytes })}
 					>
 						{directory ? "Restore this directory" : "Restore this file"} to #{restore}
+						<span className="sr-only">: {visible(file.path)}</span>
 					</button>
 				)}
 			</div>
