@@ -1,6 +1,7 @@
 package server
 
 import (
+	"net"
 	"net/http"
 	"net/url"
 
@@ -48,6 +49,11 @@ type ui struct {
 }
 
 func (u ui) page(w http.ResponseWriter, r *http.Request) {
+	if to := byName(r); to != "" {
+		w.Header().Set("Cache-Control", "no-store")
+		http.Redirect(w, r, to, http.StatusSeeOther)
+		return
+	}
 	if u.away(r) {
 		w.Header().Set("Cache-Control", "no-store")
 		http.Redirect(w, r, "/login?next="+url.QueryEscape(r.URL.RequestURI()), http.StatusSeeOther)
@@ -60,6 +66,17 @@ func (u ui) page(w http.ResponseWriter, r *http.Request) {
 	if err := web.ServePage(w, u.Page); err != nil {
 		u.t.Refuse(w, r, err)
 	}
+}
+
+// byName is where a person goes who went to a loopback address: the name, to which the
+// addresses of previews belong. "" = that is no person, or the name was used.
+func byName(r *http.Request) string {
+	host, port, err := net.SplitHostPort(r.Host)
+	ip := net.ParseIP(host)
+	if err != nil || ip == nil || !ip.IsLoopback() || r.TLS != nil || r.Header.Get("Sec-Fetch-Mode") != "navigate" {
+		return ""
+	}
+	return "http://" + net.JoinHostPort("localhost", port) + r.URL.RequestURI()
 }
 
 // away reports whether a browser has to log in first. A program that shows a key is none.

@@ -14,6 +14,10 @@ func TestUI(t *testing.T) {
 			t.Fatalf("%s without a login: %d %v", path, a.status, a.header)
 		}
 	}
+	person := w.send(t, "", "GET", "/runs?x=1", nil, "Sec-Fetch-Mode", "navigate")
+	if to := person.header.Get("Location"); person.status != http.StatusSeeOther || to != strings.Replace(w.base, "127.0.0.1", "localhost", 1)+"/runs?x=1" {
+		t.Errorf("a person at the address is led to %q", to)
+	}
 	secret, _ := w.key(t, "other", "read", "write")
 	in := w.logIn(t, secret, "")
 	if to := in.header.Get("Location"); to != "/" {
