@@ -202,7 +202,7 @@ func TestPreviewsAreIsolatedInARealBrowser(t *testing.T) {
 		"origin": w.origin, "key": w.secret.Reveal(), "box": boxID, "other": other, "link": w.previews.LinkURL(link), "address": w.previews.URL(target),
 	})
 	t.Logf("%+v", got)
-	if got.LoggedIn != "skete" || got.Sid["httpOnly"] != true || got.Sid["sameSite"] != "Strict" || got.Sid["secure"] != true || got.Sid["domain"] != "localhost" {
+	if got.LoggedIn != "Runs" || got.Sid["httpOnly"] != true || got.Sid["sameSite"] != "Strict" || got.Sid["secure"] != true || got.Sid["domain"] != "localhost" {
 		t.Errorf("the login: %q, %v", got.LoggedIn, got.Sid)
 	}
 	if got.Preview != "hello from /" {
