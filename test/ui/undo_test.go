@@ -186,6 +186,16 @@ func TestUndo_doesWhatItsPlanSaid(t *testing.T) {
 			t.Errorf("after the redo there is\n%snot\n%s", now, files)
 		}
 	})
+	t.Run("MachinePage", func(t *testing.T) {
+		w := w.with(t)
+		sb := w.worked("ten", api.StartRun{}).Sandbox
+		do[any](w, "open", map[string]any{"path": "/vms/" + sb + "/changes"})
+		before, after := check(t, sb, act[planned](w, "press", map[string]any{"name": "Undo"}))
+		if before == after {
+			t.Error("the undo would change nothing")
+		}
+		w.did(sb, act[outcome](w, "apply", nil), "undo", before)
+	})
 	t.Run("Keyboard", func(t *testing.T) {
 		w := w.with(t)
 		started := act[struct {
@@ -317,12 +327,12 @@ func TestUndo_saysWhatIsSoUnderLoadAndDeath(t *testing.T) {
 			}
 			return err
 		})
+		do[any](w, "open", map[string]any{"path": "/runs/" + run.ID + "?pane=preview", "row": true})
+		act[string](w, "word", map[string]any{"want": "web crashed"})
 		act[planned](w, "plan", nil)
 		if !truthful(t, run.Sandbox, act[outcome](w, "apply", nil)) {
 			t.Error("an undo beside a dead server was not done")
 		}
-		do[any](w, "open", map[string]any{"path": "/runs/" + run.ID + "?pane=preview", "row": true})
-		act[string](w, "word", map[string]any{"want": "web crashed"})
 	})
 	w.clean()
 }
