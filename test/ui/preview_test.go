@@ -78,12 +78,15 @@ func TestPreview(t *testing.T) {
 		root := w.root(run.Sandbox)
 		_, err := sb.Files().Write(w.ctx(), "/workspace/text", []byte("new text\n"), client.WriteOptions{})
 		w.ok(err)
-		w.until("the change is a revision", func() error { w.root(run.Sandbox); return nil })
+		if w.root(run.Sandbox) == root {
+			t.Fatal("the change is no revision")
+		}
 		got = app("new text", true)
 		t.Logf("after a reload the new text was there after %d ms", got.MS)
 		act[planned](w, "plan", nil)
-		w.did(run.Sandbox, act[outcome](w, "apply", nil), "undo", root)
+		undone := act[outcome](w, "apply", nil)
 		got = app("old text", false)
+		w.did(run.Sandbox, undone, "undo", root)
 		t.Logf("after an undo the old text was there after %d ms", got.MS)
 		if d := time.Duration(got.MS) * time.Millisecond; d > patience.Of(2*time.Second) {
 			t.Errorf("after an undo the old text was there after %s", d)

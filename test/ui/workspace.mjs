@@ -59,7 +59,7 @@ const settled = (page, args) => until(args, 'the banner', () => page.evaluate(()
   return {done: n.dataset.done, same: same?.dataset.same ?? '', said: n.textContent, problem: ''};
 }));
 
-// press goes on with the Tab key until what has the focus is what is wanted.
+// tabTo goes on with the Tab key until what has the focus is what is wanted.
 async function tabTo(page, args, what, found) {
   for (let i = 0; i < 150; i++) {
     if (await page.evaluate(found, args)) return i;
