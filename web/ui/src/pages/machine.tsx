@@ -8,6 +8,7 @@ import { ProblemBox } from "../ui/problem";
 import { Isolation, State } from "../ui/state";
 import { Page } from "../ui/table";
 import { Safe } from "../ui/text";
+import { UndoHost } from "../undo/host";
 import { Events } from "./machine-events";
 import { Overview } from "./machine-overview";
 import { Snapshots } from "./machine-snapshots";
@@ -110,6 +111,7 @@ function Tabs({ machine: m, tab }: { machine: Sandbox; tab: Tab }) {
 					</button>
 				))}
 			</div>
+			<UndoHost sandbox={m.id} past={false} />
 			{(Object.keys(panes) as Pane[])
 				.filter((p) => opened.has(p))
 				.map((p) => {
