@@ -167,7 +167,7 @@ const steps = {
     };
   },
 
-  // drag moves the bar of time to an event, as a hand does.
+  // drag moves the bar of time to about an event, as a hand does, and then by keys to it.
   async drag({page, args}) {
     const bar = page.getByRole('slider', {name: 'Time of the run'});
     await bar.waitFor();
@@ -179,6 +179,12 @@ const steps = {
     await page.mouse.move(x + 30, y, {steps: 4});
     await page.mouse.move(x, y, {steps: 4});
     await page.mouse.up();
+    for (let seq = 0; seq !== args.to;) {
+      const text = await bar.getAttribute('aria-valuetext');
+      seq = Number(/^event (\d+) of/.exec(text)?.[1]);
+      if (!seq || Math.abs(seq - args.to) > 4) throw new Error(`the bar was dragged to event ${args.to}, and says ${text}`);
+      if (seq !== args.to) await bar.press(seq > args.to ? 'ArrowLeft' : 'ArrowRight');
+    }
     await until(args, `at=${args.to}`, () => {
       const at = new URL(page.url()).searchParams.get('at');
       if (at !== String(args.to)) throw new Error(`at=${at}`);
