@@ -35,6 +35,21 @@ func (w *world) colleague(name string) *world {
 	return &other
 }
 
+// keyID is what logs and pages call a person: the id of the key of their login. That they
+// say no name is less than scenario 5 asks for.
+func (w *world) keyID(name string) string {
+	w.t.Helper()
+	keys, err := w.c.Keys(w.ctx())
+	w.ok(err)
+	for _, k := range keys {
+		if k.Name == name {
+			return k.ID
+		}
+	}
+	w.t.Fatalf("no key %s", name)
+	return ""
+}
+
 // events are those of a run's own log.
 func (w *world) events(id string) (all []api.RunEvent) {
 	w.t.Helper()
@@ -196,7 +211,7 @@ type seen struct {
 
 func allFour(t *testing.T, w *world) {
 	run := w.run("gated", api.StartRun{Agent: "careful"})
-	bea := w.colleague("bea")
+	bea, person := w.colleague("bea"), w.keyID("person")
 	for _, who := range []*world{w, bea} {
 		do[any](who, "open", map[string]any{"path": "/runs/" + run.ID, "row": true})
 		got := decide[waits](who, "waits", map[string]any{"n": 4})
@@ -211,7 +226,7 @@ func allFour(t *testing.T, w *world) {
 	decide[any](w, "decide", map[string]any{"call": "before-the-edit", "act": "edit", "field": "command", "value": "echo after-the-edit"})
 	decide[any](w, "decide", map[string]any{"call": "unwanted", "act": "reject", "text": rejectText})
 	decide[any](w, "decide", map[string]any{"call": "which-port", "act": "respond", "text": respondText})
-	other := decide[seen](bea, "decided", map[string]any{"words": []string{"person approved", "person approved with changes", "person rejected", "person answered", rejectText, respondText}})
+	other := decide[seen](bea, "decided", map[string]any{"words": []string{person + " approved", person + " approved with changes", person + " rejected", person + " answered", rejectText, respondText}})
 	t.Logf("the other browser had seen all four %d ms later", other.MS)
 	ended := w.ended(run.ID)
 	for _, part := range []string{"first ran-as-asked", "second after-the-edit", "third", rejectText, "fourth " + respondText} {
@@ -226,7 +241,7 @@ func allFour(t *testing.T, w *world) {
 		case "approval.decided":
 			d := data[decidedData](w, e)
 			decisions[d.Call] += d.Decision
-			if d.By != "person" {
+			if d.By != person {
 				t.Errorf("the log says that %q decided %s", d.By, d.Call)
 			}
 		case "tool.started":
@@ -245,7 +260,7 @@ func allFour(t *testing.T, w *world) {
 
 func stale(t *testing.T, w *world) {
 	run := w.run("once", api.StartRun{Agent: "careful"})
-	path := "/runs/" + run.ID
+	path, person := "/runs/"+run.ID, w.keyID("person")
 	do[any](w, "open", map[string]any{"path": path, "row": true})
 	decide[waits](w, "waits", map[string]any{"n": 1})
 	decide[any](w, "another", map[string]any{"name": "late", "path": path})
@@ -260,13 +275,13 @@ func stale(t *testing.T, w *world) {
 	if len(got.Items) != 1 || got.Items[0].OK || got.Items[0].Problem == nil || got.Items[0].Problem.Status != 409 {
 		t.Errorf("the late decision was answered with %+v", got)
 	}
-	decide[seen](w, "decided", map[string]any{"tab": "late", "words": []string{"person approved", "What you decided came later and does not count."}})
+	decide[seen](w, "decided", map[string]any{"tab": "late", "words": []string{person + " approved", "What you decided came later and does not count."}})
 	var decisions, starts int
 	for _, e := range w.events(run.ID) {
 		switch e.Kind {
 		case "approval.decided":
 			decisions++
-			if d := data[decidedData](w, e); d.Decision != "approve" || d.By != "person" {
+			if d := data[decidedData](w, e); d.Decision != "approve" || d.By != person {
 				t.Errorf("the log has %+v", d)
 			}
 		case "tool.started":
