@@ -229,7 +229,7 @@ func allFour(t *testing.T, w *world) {
 	other := decide[seen](bea, "decided", map[string]any{"words": []string{person + " approved", person + " approved with changes", person + " rejected", person + " answered", rejectText, respondText}})
 	t.Logf("the other browser had seen all four %d ms later", other.MS)
 	ended := w.ended(run.ID)
-	for _, part := range []string{"first ran-as-asked", "second after-the-edit", "third", rejectText, "fourth " + respondText} {
+	for _, part := range []string{"first ran-as-asked", "second [A person changed this call", "\n\nafter-the-edit\n", "third", rejectText, "fourth " + respondText} {
 		if !strings.Contains(ended.Text, part) {
 			t.Errorf("the model was not told %q: it says %q", part, ended.Text)
 		}
@@ -252,7 +252,8 @@ func allFour(t *testing.T, w *world) {
 	if fmt.Sprint(decisions) != fmt.Sprint(want) {
 		t.Errorf("the log has the decisions %v, not %v", decisions, want)
 	}
-	if want := map[string]string{"c-approve": "echo ran-as-asked", "c-edit": "echo after-the-edit"}; fmt.Sprint(began) != fmt.Sprint(want) {
+	// Where a call has the model's own arguments its start does not repeat them.
+	if want := map[string]string{"c-approve": "", "c-edit": "echo after-the-edit"}; fmt.Sprint(began) != fmt.Sprint(want) {
 		t.Errorf("these calls ran: %v, not %v", began, want)
 	}
 	bea.clean()
