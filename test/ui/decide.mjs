@@ -271,7 +271,7 @@ const steps = {
       box.getByRole('button', {name: 'Add this rule'}).click(),
     ]);
     await box.waitFor({state: 'detached'});
-    return {title: '', shown, offers, first, url: sent.url(), body: sent.postDataJSON()};
+    return {shown, offers, first, url: sent.url(), body: sent.postDataJSON()};
   },
 
   // passed waits until a host's group shows that a request passed, and by which rule.
