@@ -116,7 +116,7 @@ export class RunStore {
 			fold.apply("", e);
 			until = e.at;
 		}
-		for (const [thread, list] of this.subs) for (const e of list) if (e.at <= until) fold.apply(thread, e);
+		for (const [thread, list] of this.subs) for (const e of list) if (Date.parse(e.at) <= Date.parse(until)) fold.apply(thread, e);
 		return fold;
 	}
 
