@@ -45,7 +45,7 @@ func TestUI(t *testing.T) {
 			t.Errorf("the page has %q: %s", secretText, page.body)
 		}
 	}
-	for _, part := range strings.Split(string(page.body), `"`) {
+	for part := range strings.SplitSeq(string(page.body), `"`) {
 		if !strings.HasPrefix(part, "/ui/") {
 			continue
 		}
