@@ -358,6 +358,8 @@ const steps = {
     await page.setViewportSize({width: 1300, height: 800});
     await page.goto(args.origin + args.path);
     await page.locator('[data-kind]').first().waitFor();
+    // The last of what the page asks for by itself: what the newest revision changed.
+    await page.getByRole('tabpanel', {name: 'Changes'}).getByText(/^Restore this (file|directory)/).first().waitFor();
     await ready(page, state, args);
     await page.getByLabel('Message to the agent').first().fill('kept');
     await page.evaluate(() => { window.old = [...document.querySelectorAll('main h1, main [role=feed], main textarea, main [role=tablist]')]; });
