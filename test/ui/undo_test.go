@@ -234,7 +234,7 @@ func (w *world) did(sandbox string, got outcome, way, root string) {
 // Scenario 8: an undo while a command runs, or with parts of the machine dead, is done or says
 // why not; what a page says of it is so.
 func TestUndo_saysWhatIsSoUnderLoadAndDeath(t *testing.T) {
-	w := newWorld(t, setup{scripts: map[string]string{
+	w := newWorld(t, setup{cold: true, scripts: map[string]string{
 		"busy": executes("echo one > a", "echo two > a; echo two > b; until test -e go; do sleep 0.1; done; echo three > c"),
 		"two":  executes("echo one > a", "echo two > a; echo two > b"),
 	}})

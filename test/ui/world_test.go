@@ -62,6 +62,7 @@ type world struct {
 type setup struct {
 	scripts, agents map[string]string // by name
 	wired           bool              // the browser comes through a wire
+	cold            bool              // no machine is warm: each has its sandbox's name
 }
 
 // newWorld starts a server with scripted models and logs a browser in.
@@ -85,6 +86,9 @@ func newWorld(t *testing.T, s setup) *world {
 	}
 	for name, text := range s.agents {
 		w.write("agents/"+name+".yaml", text)
+	}
+	if s.cold {
+		config += "pool_demand: 0\n"
 	}
 	w.write("skete.yaml", config)
 	t.Cleanup(w.close)
