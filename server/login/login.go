@@ -108,14 +108,14 @@ func cookie(value string, maxAge int) *http.Cookie {
 	}
 }
 
-func errNobody() error {
+func errLoggedOut() error {
 	return errs.New(errs.Denied, "you are not logged in, or not any more").WithHint("log in at /login")
 }
 
 // Find implements auth.Logins. A Store that is nil refuses every cookie.
 func (d *Store) Find(ctx context.Context, value string) (auth.Identity, error) {
 	if d == nil || len(value) != secretLen || strings.Trim(value, secretChars) != "" {
-		return auth.Identity{}, errNobody()
+		return auth.Identity{}, errLoggedOut()
 	}
 	hash := hashOf(value)
 	rec, _, err := d.get(ctx, idOf(hash))
@@ -123,7 +123,7 @@ func (d *Store) Find(ctx context.Context, value string) (auth.Identity, error) {
 		return auth.Identity{}, err
 	}
 	if subtle.ConstantTimeCompare([]byte(rec.Hash), []byte(hash)) != 1 {
-		return auth.Identity{}, errNobody()
+		return auth.Identity{}, errLoggedOut()
 	}
 	return d.identity(ctx, rec)
 }
@@ -131,7 +131,7 @@ func (d *Store) Find(ctx context.Context, value string) (auth.Identity, error) {
 // identity is who a login is of, now.
 func (d *Store) identity(ctx context.Context, rec record) (auth.Identity, error) {
 	if !d.now().Before(rec.ExpiresAt) {
-		return auth.Identity{}, errNobody()
+		return auth.Identity{}, errLoggedOut()
 	}
 	id := auth.Identity{Tenant: rec.Tenant, Owner: rec.User, Scopes: rec.Scopes, Login: rec.ID, User: rec.User}
 	if rec.Key == "" {
@@ -139,7 +139,7 @@ func (d *Store) identity(ctx context.Context, rec record) (auth.Identity, error)
 	}
 	k, err := d.keys.Live(ctx, rec.Key)
 	if errs.Is(err, errs.Denied) {
-		return auth.Identity{}, errNobody()
+		return auth.Identity{}, errLoggedOut()
 	}
 	id.Owner, id.Scopes, id.Name = k.ID, k.Scopes, k.Name
 	return id, err
@@ -148,7 +148,7 @@ func (d *Store) identity(ctx context.Context, rec record) (auth.Identity, error)
 func (d *Store) get(ctx context.Context, id string) (record, uint64, error) {
 	data, rev, err := d.kv.Get(ctx, prefix+id)
 	if errs.Is(err, errs.NotFound) {
-		return record{}, 0, errNobody()
+		return record{}, 0, errLoggedOut()
 	}
 	if err != nil {
 		return record{}, 0, err

@@ -1,4 +1,4 @@
-// Public links: whoever has one sees an app and uses it, without a login.
+// Public links: each person who has one sees an app and uses it, without a login.
 
 import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
