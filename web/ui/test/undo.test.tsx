@@ -310,6 +310,30 @@ test("a banner tells the result of each path that was kept, and offers redo", as
 	await waitFor(() => expect(calls.filter((c) => c.path === `${base}/plan`).at(-1)!.body).toEqual({ do: "redo" }));
 });
 
+test("without a machine the dialog and the banner say that it goes through the host", async () => {
+	for (const [state, says] of [
+		["failed", true],
+		["stopped", true],
+		["running", false],
+	] as const) {
+		serve({
+			...login,
+			"GET /v1/sandboxes/sbx_1": { id: "sbx_1", state },
+			[`POST ${base}/plan`]: plan("undo-5-x", [change("a")]),
+			[`POST ${base}/apply`]: applied([{ ...change("a"), result: "done" }]),
+			[`GET ${base}/5`]: { ...rev(5), from: 4 },
+		});
+		show(<UndoHost sandbox="sbx_1" past={false} />);
+		askWayBack("sbx_1", { do: "undo", scope: "last" });
+		await screen.findByText("a");
+		await waitFor(() => expect(screen.getByRole("dialog").textContent!.includes("through the host")).toBe(says));
+		fireEvent.click(button("Undo"));
+		const banner = await screen.findByRole("region", { name: "What was done" });
+		expect(banner.textContent!.includes("through the host")).toBe(says);
+		cleanup();
+	}
+});
+
 test("who may only look is told so, and nothing is asked", async () => {
 	const calls = serve({ "GET /v1/login": { tenant: "t", user: "u", scopes: ["read"], by: "login" } });
 	show(<UndoHost sandbox="sbx_1" past={false} />);

@@ -14,6 +14,8 @@ export interface Done {
 	request: Request;
 	plan: Plan;
 	applied: Applied;
+	/** host: it went through the host, for the machine does not run. */
+	host: boolean;
 }
 
 /** Banner says what became of each path, and offers the way back from it. */
@@ -38,7 +40,8 @@ export function Banner({ of, past, onClose }: { of: Done; past: boolean; onClose
 			<div className="flex flex-wrap items-center gap-2">
 				<p role="status" className="min-w-0 flex-1 basis-48" data-done={of.plan.do}>
 					<Check size={14} aria-hidden className="mr-1 inline text-good" />
-					{resultOf(of.plan, of.applied)} <Same of={of} />
+					{resultOf(of.plan, of.applied)} {of.host && "It went through the host: the machine does not run. "}
+					<Same of={of} />
 				</p>
 				{!past && (
 					<button type="button" className="button" onClick={() => askWayBack(of.sandbox, again())}>

@@ -1,7 +1,9 @@
 // The plan of a way back: what it would do, path by path. Nothing is done before it is agreed to.
 
 import { useCallback, useEffect, useRef, useState } from "react";
-import { Problem, post } from "../api/http";
+import { get, Problem, post } from "../api/http";
+import { useSandbox } from "../api/queries";
+import type { Sandbox } from "../api/types";
 import { Dialog } from "../ui/dialog";
 import { ProblemBox } from "../ui/problem";
 import { Safe } from "../ui/text";
@@ -16,8 +18,12 @@ interface Props {
 	/** refused says why nothing may be done; "" = it may. */
 	refused: string;
 	onClose(): void;
-	onDone(plan: Plan, applied: Applied): void;
+	/** host: the machine does not run, the files were changed by the host alone. */
+	onDone(plan: Plan, applied: Applied, host: boolean): void;
 }
+
+/** aloneOf reports whether only the host is left to reach the files. */
+export const aloneOf = (of?: Pick<Sandbox, "state">) => of?.state === "failed" || of?.state === "stopped";
 
 /** Look is a plan that was made. */
 interface Look {
@@ -82,6 +88,7 @@ export default function PlanDialog({ sandbox, request, refused, onClose, onDone 
 	}, [ask]);
 
 	const plan = look?.plan;
+	const host = aloneOf(useSandbox(sandbox).data);
 	const conflicts = plan?.conflicts ?? [];
 	const ready = !busy && !refused && plan && (conflicts.length ? conflicts.every((c) => chosen.get(keyOf(c))) : plan.total > 0);
 
@@ -97,7 +104,8 @@ export default function PlanDialog({ sandbox, request, refused, onClose, onDone 
 		setProblem(null);
 		try {
 			const applied = await post<Applied>(`${base}/apply`, { plan: look.plan.id });
-			onDone(look.plan, applied);
+			const now = await get<Sandbox>(`/v1/sandboxes/${encodeURIComponent(sandbox)}`).catch(() => undefined);
+			onDone(look.plan, applied, aloneOf(now));
 			return;
 		} catch (err) {
 			if (err instanceof Problem && err.status === 409) {
@@ -122,7 +130,7 @@ export default function PlanDialog({ sandbox, request, refused, onClose, onDone 
 
 	const label = conflicts.length ? "Show the plan" : unsure ? `${verbOf(request)}: ask again` : verbOf(request);
 	return (
-		<Dialog title={titleOf(request, plan)} open wide onClose={close} text={<Said look={look} busy={busy} refused={refused} />}>
+		<Dialog title={titleOf(request, plan)} open wide onClose={close} text={<Said look={look} busy={busy} refused={refused} host={host} />}>
 			{problem !== null && (
 				<>
 					<ProblemBox of={problem} again={look ? undefined : () => void ask(request, null, "")} />
@@ -148,7 +156,7 @@ export default function PlanDialog({ sandbox, request, refused, onClose, onDone 
 	);
 }
 
-function Said({ look, busy, refused }: { look: Look | null; busy: string; refused: string }) {
+function Said({ look, busy, refused, host }: { look: Look | null; busy: string; refused: string; host: boolean }) {
 	if (refused) return <span className="text-warn">{refused}</span>;
 	if (busy === "asking" && !look) return <span className="text-quiet">Looking at the files…</span>;
 	if (!look) return <span>There is no plan.</span>;
@@ -156,6 +164,7 @@ function Said({ look, busy, refused }: { look: Look | null; busy: string; refuse
 		<span aria-live="polite" data-plan={look.plan.id}>
 			{look.said && <strong className="text-warn">{look.said} </strong>}
 			{totalOf(look.plan)}
+			{host && " The machine does not run: this goes through the host, which has its files."}
 		</span>
 	);
 }

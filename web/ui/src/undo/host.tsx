@@ -67,9 +67,9 @@ export function UndoHost({ sandbox, past }: Props) {
 						request={mine.request}
 						refused={why}
 						onClose={endWayBack}
-						onDone={(plan, applied) => {
+						onDone={(plan, applied, host) => {
 							endWayBack();
-							setDone({ sandbox, request: mine.request, plan, applied });
+							setDone({ sandbox, request: mine.request, plan, applied, host });
 							void client.invalidateQueries({ queryKey: ["history", sandbox] });
 						}}
 					/>
