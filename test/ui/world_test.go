@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -56,6 +57,7 @@ type world struct {
 	c       *client.Client
 	page    *browser.Browser
 	wire    *wire
+	program string // that is started instead of what programs built; "" = that
 }
 
 // setup is what a world begins with.
@@ -129,7 +131,7 @@ func (w *world) start() {
 	dir, err := programs()
 	w.ok(err)
 	w.log = &bytes.Buffer{}
-	w.cmd = exec.Command(filepath.Join(dir, "skete"), "serve", "--providers", "gvisor", "--listen", w.address,
+	w.cmd = exec.Command(cmp.Or(w.program, filepath.Join(dir, "skete")), "serve", "--providers", "gvisor", "--listen", w.address,
 		"--set", "defaults.memory_mb=128", "--set", "defaults.disk_mb=64")
 	w.cmd.Env = append(os.Environ(), "SKETE_HOME="+w.home, "SKETE_GUEST="+filepath.Join(dir, "skete-guest"), "SKETE_AGENTS_PROGRAM="+filepath.Join(dir, "skete-agent"), "SKETE_HOST_REGISTRIES=false")
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log

@@ -1,9 +1,10 @@
 // The screen of a run: outline, timeline, workspace, and the bar that leads into its past.
 
-import { useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
-import { socket, useLive } from "../live";
-import { clock, plural } from "../ui/format";
-import { ProblemBox } from "../ui/problem";
+import { lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
+import { useSandbox } from "../api/queries";
+import { clock } from "../ui/format";
+import { NoPage, ProblemBox } from "../ui/problem";
+import { Skeleton } from "../ui/skeleton";
 import { Split } from "../ui/split";
 import { clip, Safe } from "../ui/text";
 import { useNumber, useParam } from "../ui/url";
@@ -19,30 +20,13 @@ import { Scrubber, stepAfter, stepBefore, trackOf } from "./scrubber";
 import { type RunStore, type RunView, useRun } from "./store";
 import { Timeline, type TimelineKeys } from "./timeline";
 
+const Halted = lazy(() => import("./halted")); // few runs need it
+
 export default function RunPage({ id }: { id: string }) {
 	const { store, view, error } = useRun(id);
-	if (error) return <ProblemBox of={error} />;
-	if (!view) return <Skeleton />;
+	if (error) return <NoPage of={error} what="run" />;
+	if (!view) return <Skeleton label="Loading the run" />;
 	return <RunScreen key={view.run.id} store={store} now={view} />;
-}
-
-const skeletonMS = 150;
-
-/** Skeleton stands for rows on the first load, if that takes a while. */
-function Skeleton() {
-	const [late, setLate] = useState(false);
-	useEffect(() => {
-		const t = setTimeout(() => setLate(true), skeletonMS);
-		return () => clearTimeout(t);
-	}, []);
-	if (!late) return null;
-	return (
-		<div className="flex flex-col gap-2 p-3" role="status" aria-label="Loading the run">
-			{[60, 80, 40, 70, 50].map((w) => (
-				<div key={w} aria-hidden className="h-5 rounded bg-sunken" style={{ width: `${w}%` }} />
-			))}
-		</div>
-	);
 }
 
 /** usePast is the fold that is shown: that of now, or that of an event. */
@@ -115,6 +99,8 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 	const thread = threadOf(view.fold, root, agent);
 	const machine = view.fold.thread(root).machine || (past ? "" : now.run.sandbox) || "";
 	const fresh = useFresh(now, at);
+	const end = now.fold.thread(root);
+	const dead = useSandbox(machine).data?.state === "failed";
 
 	const focus = useCallback(
 		(id: string) => {
@@ -182,7 +168,11 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 					onOutline={() => setDrawer(!drawer)}
 					onFork={() => setForkAt(at || now.fold.thread(root).seq)}
 				/>
-				<Late />
+				{(end.over() || dead) && !past && (
+					<Suspense fallback={null}>
+						<Halted run={now.run.id} thread={end} machine={machine} onFork={() => setForkAt(end.seq)} />
+					</Suspense>
+				)}
 				{now.error && <ProblemBox of={now.error} />}
 				{past && <PastBar view={view} root={root} fresh={fresh} onFork={() => setForkAt(at)} onLive={live} />}
 				{thread.id !== root && <Crumbs fold={view.fold} root={root} thread={thread} onFocus={focus} />}
@@ -263,32 +253,6 @@ function PastBar({ view, root, fresh, onFork, onLive }: PastProps) {
 				Back to live
 			</button>
 			{fresh > 0 && <span>{fresh} new</span>}
-		</div>
-	);
-}
-
-const lateMS = 60_000;
-
-/** Late says, when the connection has been lost for long, that what is here can still be read. */
-function Late() {
-	const live = useLive();
-	const [, tick] = useState(0);
-	const lost = live.state === "lost";
-	useEffect(() => {
-		if (!lost) return;
-		const t = setInterval(() => tick((n) => n + 1), 5000);
-		return () => clearInterval(t);
-	}, [lost]);
-	if (!lost || Date.now() - live.since < lateMS) return null;
-	return (
-		<div role="alert" className="flex flex-wrap items-center gap-2 bg-warn-ground px-3 py-1 text-warn">
-			<span>
-				The server has not answered since {clock(live.since)} ({plural(live.tries, "try", "tries")}). You can go on reading; how the run is,
-				is not known.
-			</span>
-			<button type="button" className="button" onClick={() => socket.again()}>
-				Retry
-			</button>
 		</div>
 	);
 }

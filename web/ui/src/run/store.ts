@@ -41,7 +41,7 @@ export class RunStore {
 	private agent = "";
 	private seed: Seed | null = null;
 	private asked = new Set<string>(); // blobs that are loaded or on their way
-	error: Problem | null = null;
+	private error: Problem | null = null;
 
 	constructor(readonly id: string) {}
 
@@ -51,6 +51,9 @@ export class RunStore {
 	};
 
 	readonly snapshot = (): RunView | null => this.view;
+
+	/** failure is why the run could not be opened. */
+	readonly failure = (): Problem | null => this.error;
 
 	async open(): Promise<void> {
 		try {
@@ -118,6 +121,11 @@ export class RunStore {
 		}
 		for (const [thread, list] of this.subs) for (const e of list) if (Date.parse(e.at) <= Date.parse(until)) fold.apply(thread, e);
 		return fold;
+	}
+
+	/** seqAt is the last event of the run's own thread that was there at a time, ms; 0 = it is not here. */
+	seqAt(time: number): number {
+		return this.events.filter((e) => Date.parse(e.at) <= time).at(-1)?.seq ?? 0;
 	}
 
 	/** eventsOf are those that an item is made of. */
@@ -255,5 +263,6 @@ export function useRun(id: string): { store: RunStore; view: RunView | null; err
 		return () => s.close();
 	}, [id]);
 	const view = useSyncExternalStore(store.watch, store.snapshot);
-	return { store, view, error: store.error };
+	const error = useSyncExternalStore(store.watch, store.failure);
+	return { store, view, error };
 }

@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Check } from "lucide-react";
+import { Link, useLocation } from "wouter";
 import { get } from "../api/http";
 import type { Schemas } from "../api/types";
 import { Safe } from "../ui/text";
@@ -25,6 +26,7 @@ export function Banner({ of, past, onClose }: { of: Done; past: boolean; onClose
 	const [, setPane] = useParam("pane");
 	const kept = (of.applied.files ?? []).filter((f) => f.result === "kept");
 	const now = of.applied.revision;
+	const run = /^\/runs\/(run_[a-z0-9]+)/.exec(useLocation()[0])?.[1]; // what was there before is the revision before: the way back made sure
 	const again = (): Request =>
 		of.plan.do === "undo" ? { do: "redo" } : of.plan.do === "redo" ? { do: "undo", scope: "last" } : { do: "undo", scope: "last" };
 	const compare = () => {
@@ -48,9 +50,15 @@ export function Banner({ of, past, onClose }: { of: Done; past: boolean; onClose
 						{of.plan.do === "undo" ? "Redo" : "Undo this"}
 					</button>
 				)}
-				<button type="button" className="button" onClick={compare}>
-					Compare
-				</button>
+				{run && now.n > 1 ? (
+					<Link href={`/runs/${run}/compare?a=${now.n - 1}&b=${now.n}`} className="button">
+						Compare
+					</Link>
+				) : (
+					<button type="button" className="button" onClick={compare}>
+						Compare
+					</button>
+				)}
 				<button type="button" className="button plain" onClick={onClose}>
 					Close
 				</button>
