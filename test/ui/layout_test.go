@@ -49,6 +49,7 @@ else: {text: done}
 	})
 	return w, []string{
 		"/", "/runs/" + run.ID, "/runs/" + asks.ID, "/approvals", "/vms", "/vms/" + run.Sandbox, "/workflows", "/skills", "/network", "/secrets", "/usage", "/settings/models",
+		"/runs/" + run.ID + "/compare?a=1&b=2",
 	}, run
 }
 

@@ -154,7 +154,7 @@ func TestHalted_goesOn(t *testing.T) {
 		w.killMachine(run.Sandbox)
 		w.until("the machine is known to be dead", func() error {
 			sb, err := w.c.Sandbox(run.Sandbox).Get(w.ctx())
-			if err == nil && sb.State != "failed" {
+			if err == nil && sb.State != "failed" && sb.State != "stopped" {
 				err = errors.New(sb.State)
 			}
 			return err

@@ -10,6 +10,7 @@ import SkillsPage from "../src/pages/skills";
 import WorkflowsPage from "../src/pages/workflows";
 import { ThreadFold } from "../src/run/fold";
 import Halted from "../src/run/halted";
+import { isLost } from "../src/run/lost";
 import { useRun } from "../src/run/store";
 import { Boundary } from "../src/ui/boundary";
 import { NoPage } from "../src/ui/problem";
@@ -188,6 +189,16 @@ test("a budget may stay as it is, and a refusal to raise it is told", async () =
 	cleanup();
 	halted("model", {});
 	expect(screen.queryByRole("region")).toBeNull();
+});
+
+test("a machine is lost when it died, not when it was stopped", () => {
+	const deaths = [{ time: "2026-01-01T00:00:00Z", reason: "killed" }];
+	expect(isLost(undefined)).toBe(false);
+	expect(isLost({ state: "running", deaths })).toBe(false);
+	expect(isLost({ state: "failed", reason: "start: no" })).toBe(true);
+	expect(isLost({ state: "stopped", reason: "killed", deaths })).toBe(true);
+	expect(isLost({ state: "stopped", reason: "user", deaths })).toBe(false);
+	expect(isLost({ state: "stopped" })).toBe(false);
 });
 
 test("a machine that is lost names the newest revision that is safe, and two ways on", async () => {

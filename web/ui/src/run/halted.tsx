@@ -14,6 +14,7 @@ import { Safe } from "../ui/text";
 import { onlyLooks, useMay } from "../undo/store";
 import { historyOf } from "../workspace/changes-data";
 import type { ThreadFold } from "./fold";
+import { isLost } from "./lost";
 
 type Budget = Schemas["Budget"];
 
@@ -38,7 +39,7 @@ export default function Halted({ run, thread: t, machine, onFork }: Props) {
 	return (
 		<>
 			{raise && <BudgetRow key={t.endedAt} run={run} thread={t} raise={raise} />}
-			{sandbox?.state === "failed" && <LostRow sandbox={sandbox} onFork={onFork} />}
+			{sandbox && isLost(sandbox) && <LostRow sandbox={sandbox} onFork={onFork} />}
 		</>
 	);
 }

@@ -15,6 +15,7 @@ import { Fork } from "./fork";
 import { RunHeader } from "./header";
 import { Help } from "./help";
 import { useKeys } from "./keys";
+import { isLost } from "./lost";
 import { Outline } from "./outline";
 import { Scrubber, stepAfter, stepBefore, trackOf } from "./scrubber";
 import { type RunStore, type RunView, useRun } from "./store";
@@ -100,7 +101,7 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 	const machine = view.fold.thread(root).machine || (past ? "" : now.run.sandbox) || "";
 	const fresh = useFresh(now, at);
 	const end = now.fold.thread(root);
-	const dead = useSandbox(machine).data?.state === "failed";
+	const dead = isLost(useSandbox(machine).data);
 
 	const focus = useCallback(
 		(id: string) => {
