@@ -20,7 +20,7 @@ const steps = {
   },
 
   async press({page, args}) {
-    await page.getByRole(args.role ?? 'button', {name: args.name, exact: true}).first().click();
+    await page.locator(args.part ?? 'body').getByRole(args.role ?? 'button', {name: args.name, exact: true}).first().click();
     return page.url();
   },
 

@@ -161,7 +161,7 @@ func TestHalted_goesOn(t *testing.T) {
 		})
 		w.seen("[aria-label='The machine is lost']", "Its files are kept up to revision #")
 		at[string](w, "press", map[string]any{"name": "Restore into a new machine"})
-		at[string](w, "press", map[string]any{"name": "Fork"})
+		at[string](w, "press", map[string]any{"part": "[role=dialog]", "name": "Fork"})
 		fork := w.ended(at[string](w, "left", map[string]any{"id": run.ID}))
 		if fork.Sandbox == run.Sandbox || w.cat(fork.Sandbox, "a") != "3" {
 			t.Errorf("the fork is in %s, and its file %q", fork.Sandbox, w.cat(fork.Sandbox, "a"))
