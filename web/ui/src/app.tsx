@@ -21,6 +21,7 @@ import { Link, Route, Switch, useLocation } from "wouter";
 import { useApprovals, useInfo } from "./api/queries";
 import { socket, useLive } from "./live";
 import { followEvents } from "./live/events";
+import { LogOutButton } from "./log-out";
 import { HomePage } from "./pages/home";
 import { Palette } from "./palette";
 import { clock } from "./ui/format";
@@ -147,6 +148,7 @@ function TopBar() {
 			<Upgrade />
 			<Connection />
 			<Theme />
+			<LogOutButton />
 		</header>
 	);
 }
