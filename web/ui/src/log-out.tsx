@@ -21,7 +21,10 @@ addEventListener("pageshow", (e) => {
 export function LogOutButton() {
 	const [bad, setBad] = useState("");
 	if (useLogin().data?.by !== "login") return null;
-	const end = () => logOut().catch((err: unknown) => setBad(err instanceof Error ? err.message : String(err)));
+	const end = () => {
+		setBad("");
+		return logOut().catch((err: unknown) => setBad(err instanceof Error ? err.message : String(err)));
+	};
 	return (
 		<>
 			{bad && (
