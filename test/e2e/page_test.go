@@ -200,9 +200,9 @@ func (p person) with(t *testing.T) person {
 	return p
 }
 
-// paused: a page that is open lets a sandbox sleep, though it has changes that no revision has. The
-// page asks what runs inside while a person is at its preview; once the sandbox is paused, it may
-// ask for nothing that wakes it. It has looked again when it has asked for the history twice more.
+// paused: a page that is open lets a sandbox sleep. It asks what runs inside while a person is at
+// its preview; that the sandbox was paused is no reason to ask again, which would wake it, and its
+// changes are looked at without it. It has looked again when it has asked for the history twice more.
 func (p person) paused() {
 	p.t.Helper()
 	made, err := p.c.CreateSandbox(p.ctx(), api.CreateSandbox{Provider: "gvisor"})
@@ -214,13 +214,13 @@ func (p person) paused() {
 		return `performance.getEntriesByType("resource").filter((e) => ` + what + `.test(e.name)).length`
 	}
 	p.do(step{"go", p.origin() + "/vms/" + made.ID + "/preview"}, step{"until", machineIs("running")}, step{"until", asked(`/\/ports$/`) + ` > 1`})
-	_, err = box.Files().Write(p.ctx(), "/workspace/unsaved", []byte("x"), client.WriteOptions{})
+	_, err = box.Files().Write(p.ctx(), "/workspace/kept", []byte("x"), client.WriteOptions{})
 	p.ok(err)
 	_, err = box.Pause(p.ctx())
 	p.ok(err)
 	p.do(step{"until", machineIs("paused")}, step{"until", `document.getElementById("vm-pane-preview").innerText.includes("The machine is paused")`},
 		step{"get", `(window.inside = ` + asked(`/\/(ports|services)$/`) + `)`}, step{"click", changes},
-		step{"until", `document.getElementById("vm-pane-changes").innerText.includes("unsaved changes")`},
+		step{"until", `document.getElementById("vm-pane-changes").innerText.includes("/workspace/kept")`},
 		step{"get", `(window.looked = ` + asked(`/\/history\?/`) + `)`}, step{"until", asked(`/\/history\?/`) + ` > window.looked + 1`})
 	if got := p.get(asked(`/\/(ports|services)$/`) + ` - window.inside`); got != "0" {
 		p.t.Errorf("what runs inside was asked for %s times more", got)
@@ -250,8 +250,8 @@ func (p person) timeline() {
 		return `[...document.querySelectorAll("[data-diff] [data-kind=` + kind + `]")].map((r) => r.lastElementChild.innerText).join()`
 	}
 	for js, want := range map[string]string{
-		line("remove"): `removed: export const theme = {name: 'light', title: 'A light theme'};`,
-		line("add"):    `added: export const theme = {name: 'dark', title: 'A light theme'};`,
+		line("remove"): "removed:\n" + `export const theme = {name: 'light', title: 'A light theme'};`,
+		line("add"):    "added:\n" + `export const theme = {name: 'dark', title: 'A light theme'};`,
 		`document.querySelector("[data-diff] [data-path] bdi").textContent`: "src/theme.js",
 		machineIs("running"): "true",
 	} {

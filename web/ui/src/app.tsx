@@ -166,7 +166,7 @@ function Connection() {
 	return (
 		<span
 			role="status"
-			className={`flex min-w-0 items-center gap-2 whitespace-nowrap ${late ? "text-warn" : "text-quiet"}`}
+			className={`flex h-7 min-w-0 items-center gap-2 whitespace-nowrap ${late ? "text-warn" : "text-quiet"}`}
 			data-live={live.state}
 		>
 			<span className="truncate">{late ? `reconnecting${live.lastAt ? `, last event ${clock(live.lastAt)}` : ""}` : live.state}</span>
