@@ -4,7 +4,7 @@ import type { Schemas } from "../src/api/types";
 import PlanDialog, { differ } from "../src/undo/dialog";
 import { UndoHost } from "../src/undo/host";
 import { encoded, inside, relative } from "../src/undo/paths";
-import { count, linesOf, marks, reversed, rowsOf } from "../src/undo/rows";
+import { count, linesOf, marks, reversed, rowsOf, sideBySide } from "../src/undo/rows";
 import { askWayBack, endWayBack } from "../src/undo/store";
 import { rowsOf as tableRows } from "../src/undo/table";
 import { type Call, change, Lost, layOut, plan, Refusal, rev, serve, show } from "./server";
@@ -73,6 +73,29 @@ test("changes of space alone are hidden when that is asked for, others never", (
 	const kinds = rowsOf(files, () => true, false).map((r) => (r.row === "line" ? r.kind : r.row === "gap" ? r.text : r.row));
 	expect(kinds).toEqual(["file", "about", "Only space differs.", "file", "about", "line 3", "same", "remove", "add", "same"]);
 	expect(rowsOf(files, () => false).map((r) => r.row)).toEqual(["file", "file"]);
+});
+
+test("side by side each line stands beside what came in its place", () => {
+	const lines: Schemas["DiffLine"][] = [
+		{ kind: "same", text: "s" },
+		{ kind: "remove", text: "a" },
+		{ kind: "remove", text: "b" },
+		{ kind: "add", text: "A" },
+		{ kind: "same", text: "t" },
+		{ kind: "add", text: "new" },
+	];
+	const rows = sideBySide(rowsOf([change("f", "change", { hunks: [{ ...hunk, lines }] })], () => true));
+	expect(rows.map((r) => (r.row === "pair" ? `${r.before?.text ?? ""}|${r.after?.text ?? ""}` : r.row))).toEqual([
+		"file",
+		"about",
+		"gap",
+		"s|s",
+		"a|A",
+		"b|",
+		"t|t",
+		"|new",
+	]);
+	expect(new Set(rows.map((r) => r.key)).size).toBe(rows.length);
 });
 
 test("paths go out byte for byte", () => {
