@@ -7,6 +7,7 @@ import { ItemRow } from "../src/run/items";
 import { setLetters, useKeys } from "../src/run/keys";
 import { Scrubber } from "../src/run/scrubber";
 import { RunStore } from "../src/run/store";
+import { show as showWithin } from "./server";
 
 afterEach(() => {
 	cleanup();
@@ -102,13 +103,13 @@ test("a sub-agent's row shows how it is, and Enter leads to it", () => {
 test("the bar moves by keys and says where it stands", () => {
 	const f = calls(["execute", { command: "a" }, { blocks: [] }], ["execute", { command: "b" }, { blocks: [] }]);
 	const onAt = vi.fn();
-	const bar = (at: number) => <Scrubber thread={f.thread("t")} version={1} first={1} at={at} onAt={onAt} />;
-	const { rerender } = render(bar(0));
+	const bar = (at: number) => <Scrubber thread={f.thread("t")} machine="" version={1} first={1} at={at} onAt={onAt} />;
+	const { again } = showWithin(bar(0));
 	const slider = screen.getByRole("slider");
 	expect(slider.getAttribute("aria-valuetext")).toBe("live, event 5 of 5");
 	fireEvent.keyDown(slider, { key: "ArrowLeft" });
 	expect(onAt).toHaveBeenLastCalledWith(3);
-	rerender(bar(3));
+	again(bar(3));
 	expect(slider.getAttribute("aria-valuetext")).toMatch(/^event 3 of 5, .*, after the end of execute a$/);
 	fireEvent.keyDown(slider, { key: "Home" });
 	expect(onAt).toHaveBeenLastCalledWith(1);

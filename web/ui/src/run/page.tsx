@@ -15,7 +15,7 @@ import { RunHeader } from "./header";
 import { Help } from "./help";
 import { useKeys } from "./keys";
 import { Outline } from "./outline";
-import { Scrubber, stepAfter, stepBefore, trackOf } from "./scrubber";
+import { Scrubber } from "./scrubber";
 import { type RunStore, type RunView, useRun } from "./store";
 import { Timeline, type TimelineKeys } from "./timeline";
 
@@ -146,12 +146,6 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 	);
 	const scene = useMemo<Scene>(() => ({ store, root, still, focus, openFile }), [store, root, still, focus, openFile]);
 	const live = () => setAt(0);
-	const turn = (back: boolean) => {
-		const t = now.fold.thread(root);
-		const { steps } = trackOf(t);
-		if (back) setAt(stepBefore(steps, at || t.seq) || at);
-		else if (at) setAt(stepAfter(steps, at));
-	};
 	useKeys([
 		["?", () => setHelp(true)],
 		[
@@ -161,8 +155,6 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 				requestAnimationFrame(() => timeline.current?.toEnd());
 			},
 		],
-		["[", () => turn(true)],
-		["]", () => turn(false)],
 		["Ctrl \\", () => show(hide)],
 		["Escape", () => (drawer ? setDrawer(false) : false)],
 		["F6", nextRegion],
@@ -208,7 +200,14 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 						/>
 					</div>
 				</div>
-				<Scrubber thread={now.fold.thread(root)} version={now.version} first={now.firstSeq} at={at} onAt={setAt} />
+				<Scrubber
+					thread={now.fold.thread(root)}
+					machine={now.fold.thread(root).machine || now.run.sandbox || ""}
+					version={now.version}
+					first={now.firstSeq}
+					at={at}
+					onAt={setAt}
+				/>
 				{small && <PlaceBar place={place} onPlace={setPlace} onPane={openPane} />}
 			</div>
 			<Help open={help} onClose={() => setHelp(false)} />
