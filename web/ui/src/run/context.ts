@@ -12,6 +12,8 @@ export interface Scene {
 	focus(thread: string): void;
 	/** openFile shows a path in the workspace. */
 	openFile(path: string): void;
+	/** fork asks for a fork from an event. */
+	fork(at: number): void;
 }
 
 export const SceneContext = createContext<Scene | null>(null);

@@ -22,6 +22,7 @@ export function setDraft(run: string, text: string): void {
 
 /** addToDraft puts a paragraph behind what is written already. */
 export function addToDraft(run: string, text: string): void {
+	if (!text) return;
 	const before = draftOf(run).trimEnd();
 	setDraft(run, before ? `${before}\n\n${text}` : text);
 }

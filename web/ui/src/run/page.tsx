@@ -14,6 +14,7 @@ import { Fork } from "./fork";
 import { RunHeader } from "./header";
 import { Help } from "./help";
 import { useKeys } from "./keys";
+import { Origin } from "./origin";
 import { Outline } from "./outline";
 import { Scrubber } from "./scrubber";
 import { type RunStore, type RunView, useRun } from "./store";
@@ -144,7 +145,7 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 		},
 		[openPane, setFile],
 	);
-	const scene = useMemo<Scene>(() => ({ store, root, still, focus, openFile }), [store, root, still, focus, openFile]);
+	const scene = useMemo<Scene>(() => ({ store, root, still, focus, openFile, fork: setForkAt }), [store, root, still, focus, openFile]);
 	const live = () => setAt(0);
 	useKeys([
 		["?", () => setHelp(true)],
@@ -177,6 +178,7 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 				<Late />
 				{now.error && <ProblemBox of={now.error} />}
 				{past && <PastBar view={view} root={root} fresh={fresh} onFork={() => setForkAt(at)} onLive={live} />}
+				<Origin run={now.run} />
 				{thread.id !== root && <Crumbs fold={view.fold} root={root} thread={thread} onFocus={focus} />}
 				<div className="relative flex min-h-0 flex-1">
 					<aside

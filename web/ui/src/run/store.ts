@@ -84,6 +84,15 @@ export class RunStore {
 		this.leave?.();
 	}
 
+	/** newest takes over what came since the run's stream has ended. */
+	async newest(): Promise<void> {
+		const v = this.state;
+		if (!v) return;
+		const page = await get<RunEventPage>(`/v1/runs/${this.id}/events?last=${firstPage}`);
+		for (const e of page.items ?? []) this.note("", e);
+		this.tell();
+	}
+
 	/** older loads a page of events from before the first that is here. */
 	async older(): Promise<void> {
 		const v = this.state;
