@@ -44,7 +44,7 @@ function calls(...list: [name: string, args: unknown, done?: object][]): RunFold
 }
 
 function show(f: RunFold, call: string, open = false, focus = vi.fn()) {
-	const scene = { store: new RunStore("r"), root: "t", still: "", focus, openFile: vi.fn(), fork: vi.fn() };
+	const scene = { store: new RunStore("r"), root: "t", still: "", focus, openFile: vi.fn(), fork: vi.fn(), act: vi.fn() };
 	const row = () => (
 		<SceneContext.Provider value={scene}>
 			<ItemRow item={f.thread("t").callItem(call)!} thread="t" fold={f} open={open} onToggle={() => {}} />

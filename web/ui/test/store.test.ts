@@ -109,6 +109,25 @@ test("older pages come before what is there, in order, and the sums stay right",
 	store.close();
 });
 
+test("words are looked for in older pages, until one holds them", async () => {
+	const asked = serve(turns(10), 6);
+	const store = await opened();
+	const told: number[] = [];
+	expect(await store.findOlder("ECHO 3", new AbortController().signal, (before) => told.push(before))).toBe(true);
+	expect(told).toEqual([19, 13, 7]);
+	await vi.waitFor(() => expect(store.snapshot()!.before).toBe(7));
+	expect(state(store).items[0]!.seq).toBe(7);
+	expect([state(store).step, state(store).costUSD]).toEqual([10, 5]);
+	const stop = new AbortController();
+	stop.abort();
+	const before = asked.length;
+	expect(await store.findOlder("nowhere", stop.signal, () => {})).toBe(false);
+	expect(asked.length).toBe(before);
+	expect(await store.findOlder("nowhere", new AbortController().signal, () => {})).toBe(false);
+	expect(store.snapshot()!.loadingOlder).toBe(false);
+	store.close();
+});
+
 test("live news outlive the load of an older page", async () => {
 	serve(turns(10), 6);
 	const store = await opened();

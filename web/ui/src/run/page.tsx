@@ -1,13 +1,16 @@
 // The screen of a run: outline, timeline, workspace, and the bar that leads into its past.
 
-import { useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
+import { useQueryClient } from "@tanstack/react-query";
+import { lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { socket, useLive } from "../live";
 import { clock, plural } from "../ui/format";
 import { ProblemBox } from "../ui/problem";
 import { Split } from "../ui/split";
 import { clip, Safe } from "../ui/text";
 import { useNumber, useParam } from "../ui/url";
+import { askWayBack } from "../undo/store";
 import { Workspace } from "../workspace";
+import type { Of } from "./actions";
 import { type Scene, SceneContext } from "./context";
 import type { RunFold, ThreadFold } from "./fold";
 import { Fork } from "./fork";
@@ -19,6 +22,9 @@ import { Outline } from "./outline";
 import { Scrubber } from "./scrubber";
 import { type RunStore, type RunView, useRun } from "./store";
 import { Timeline, type TimelineKeys } from "./timeline";
+import { trackOf } from "./track";
+
+const Actions = lazy(() => import("./actions").then((m) => ({ default: m.Actions })));
 
 export default function RunPage({ id }: { id: string }) {
 	const { store, view, error } = useRun(id);
@@ -109,11 +115,15 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 	const [drawer, setDrawer] = useState(false);
 	const [help, setHelp] = useState(false);
 	const [forkAt, setForkAt] = useState(0);
+	const [acting, setActing] = useState<Pick<Of, "item" | "thread"> | null>(null);
+	const acted = useRef(false); // most never ask
+	if (acting) acted.current = true;
 	const timeline = useRef<TimelineKeys | null>(null);
 	const small = useNarrow();
 	const past = at > 0;
 	const still = past ? view.fold.thread(root).lastAt : "";
 	const thread = threadOf(view.fold, root, agent);
+	const ownMachine = now.fold.thread(root).machine || now.run.sandbox || "";
 	const machine = view.fold.thread(root).machine || (past ? "" : now.run.sandbox) || "";
 	const fresh = useFresh(now, at);
 
@@ -145,8 +155,25 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 		},
 		[openPane, setFile],
 	);
-	const scene = useMemo<Scene>(() => ({ store, root, still, focus, openFile, fork: setForkAt }), [store, root, still, focus, openFile]);
+	const scene = useMemo<Scene>(
+		() => ({ store, root, still, focus, openFile, fork: setForkAt, act: (item, thread) => setActing({ item, thread }) }),
+		[store, root, still, focus, openFile],
+	);
 	const live = () => setAt(0);
+	const client = useQueryClient();
+	const [noWay, setNoWay] = useState<unknown>(null);
+	/** undoHere asks for the files of the moment that is looked at, from what is live. */
+	const undoHere = async () => {
+		setNoWay(null);
+		try {
+			const { restoreAt } = await import("./actions");
+			const request = await restoreAt(client, ownMachine, trackOf(now.fold.thread(root)).stops, at);
+			live();
+			askWayBack(ownMachine, request);
+		} catch (err) {
+			setNoWay(err);
+		}
+	};
 	useKeys([
 		["?", () => setHelp(true)],
 		[
@@ -157,6 +184,7 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 			},
 		],
 		["Ctrl \\", () => show(hide)],
+		["Ctrl `", () => openPane("terminal")],
 		["Escape", () => (drawer ? setDrawer(false) : false)],
 		["F6", nextRegion],
 		...panes.map((p, n): [string, () => unknown] => [String(n + 1), () => openPane(p)]),
@@ -177,8 +205,9 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 				/>
 				<Late />
 				{now.error && <ProblemBox of={now.error} />}
-				{past && <PastBar view={view} root={root} fresh={fresh} onFork={() => setForkAt(at)} onLive={live} />}
+				{past && <PastBar view={view} root={root} fresh={fresh} onFork={() => setForkAt(at)} onUndo={() => undoHere()} onLive={live} />}
 				<Origin run={now.run} />
+				{past && noWay !== null && <ProblemBox of={noWay} />}
 				{thread.id !== root && <Crumbs fold={view.fold} root={root} thread={thread} onFocus={focus} />}
 				<div className="relative flex min-h-0 flex-1">
 					<aside
@@ -202,17 +231,24 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 						/>
 					</div>
 				</div>
-				<Scrubber
-					thread={now.fold.thread(root)}
-					machine={now.fold.thread(root).machine || now.run.sandbox || ""}
-					version={now.version}
-					first={now.firstSeq}
-					at={at}
-					onAt={setAt}
-				/>
+				<Scrubber thread={now.fold.thread(root)} machine={ownMachine} version={now.version} first={now.firstSeq} at={at} onAt={setAt} />
 				{small && <PlaceBar place={place} onPlace={setPlace} onPane={openPane} />}
 			</div>
 			<Help open={help} onClose={() => setHelp(false)} />
+			{acted.current && (
+				<Suspense fallback={null}>
+					<Actions
+						of={acting && { ...acting, run: now.fold.thread(acting.thread).run || now.run.id, machine: ownMachine }}
+						root={acting?.thread === root}
+						past={past}
+						onFork={setForkAt}
+						onLook={setAt}
+						onFile={openFile}
+						onRevisions={() => openPane("changes")}
+						onClose={() => setActing(null)}
+					/>
+				</Suspense>
+			)}
 			<Fork run={now.run.id} at={forkAt} onClose={() => setForkAt(0)} />
 		</SceneContext.Provider>
 	);
@@ -246,11 +282,12 @@ interface PastProps {
 	root: string;
 	fresh: number;
 	onFork(): void;
+	onUndo(): void;
 	onLive(): void;
 }
 
 /** PastBar says that what is shown was recorded, and that nothing is done by looking. */
-function PastBar({ view, root, fresh, onFork, onLive }: PastProps) {
+function PastBar({ view, root, fresh, onFork, onUndo, onLive }: PastProps) {
 	const t = view.fold.thread(root);
 	return (
 		<div className="flex flex-wrap items-center gap-2 bg-accent-ground px-3 py-1">
@@ -259,6 +296,9 @@ function PastBar({ view, root, fresh, onFork, onLive }: PastProps) {
 			</span>
 			<button type="button" className="button" onClick={onFork}>
 				Fork from here
+			</button>
+			<button type="button" className="button" onClick={onUndo}>
+				Undo to here
 			</button>
 			<button type="button" className="button main" onClick={onLive}>
 				Back to live
