@@ -76,6 +76,18 @@ const steps = {
     return {seen: seen.map(Number), text: await bar.getAttribute('aria-valuetext')};
   },
 
+  // undoStep asks by a key for what was before the step of a call, leaves it, and returns the plan.
+  async undoStep({page, args}) {
+    await page.locator('[role=feed] article').filter({hasText: args.call}).first().focus();
+    await page.keyboard.press('u');
+    const plan = await until(args, 'a plan', () => page.evaluate(() => document.querySelector('[role=dialog] [data-plan]')?.dataset.plan));
+    await page.getByRole('button', {name: 'Keep as it is'}).click();
+    await page.keyboard.press('.');
+    await page.getByRole('button', {name: /^Revert only step/}).waitFor();
+    await page.keyboard.press('Escape');
+    return plan;
+  },
+
   // pages goes back by one revision, and returns what the bar says.
   async pages({page, args}) {
     const bar = page.getByRole('slider', {name: 'Time of the run'});

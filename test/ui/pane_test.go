@@ -31,7 +31,8 @@ else: {text: it is done}
 `
 
 // What changed is shown by step and by turn, a comment on a line goes into the message and no
-// further, and the past can be played and gone through by revisions.
+// further, the past can be played and gone through by revisions, and the files of a moment
+// that is looked at can be had again.
 func TestPanes(t *testing.T) {
 	w := newWorld(t, setup{scripts: map[string]string{"talk": talkScript}})
 	run := w.worked("talk", api.StartRun{Task: "Write three files."})
@@ -55,6 +56,20 @@ func TestPanes(t *testing.T) {
 	}](w, "play", nil)
 	if len(played.Seen) < 3 || !strings.HasPrefix(played.Text, "live") {
 		t.Errorf("it was played by %v to %q", played.Seen, played.Text)
+	}
+	do[any](w, "open", map[string]any{"path": "/runs/" + run.ID, "row": true})
+	if plan := pane[string](w, "undoStep", map[string]any{"call": "echo two"}); !strings.HasPrefix(plan, "undo-") {
+		t.Errorf("the key shows the plan %q", plan)
+	}
+	do[any](w, "open", map[string]any{"path": fmt.Sprintf("/runs/%s?at=%d", run.ID, w.answered(run.ID, "c-a")), "row": true})
+	if plan := act[planned](w, "press", map[string]any{"name": "Undo to here"}); !strings.HasPrefix(plan.Plan, "restore-") {
+		t.Errorf("the plan is %+v", plan)
+	}
+	if done := act[outcome](w, "apply", nil); done.Done != "restore" || done.Same != "true" {
+		t.Errorf("the page says %+v", done)
+	}
+	if got := w.cat(run.Sandbox, "a.txt") + " " + w.cat(run.Sandbox, "b.txt"); got != "one gone" {
+		t.Errorf("the files are %s", got)
 	}
 	w.clean()
 }
