@@ -315,7 +315,7 @@ test("without an agent, and in the past, there is nothing to comment to", async 
 
 test("names and lines cannot end the quotation that they stand in", () => {
 	const line = { row: "line" as const, key: "k", kind: "add" as const, before: 0, after: 3, text: "a\u202eb", noNewline: false };
-	expect(quoted("x`y\n# z", line, " w ").split("\n")[0]).toBe("> `` x`y\\n# z:3 `` (added)");
+	expect(quoted("x`y\n# z", line, " w ").split("\n")[0]).toBe("> `` x`y\\u{a}# z:3 `` (added)");
 	expect(quoted("f", line, "w")).toContain("\\u{202e}");
 	addToDraft("run_2", "sk-ant-0123456789abcdef0123");
 	expect([draftOf("run_2"), sessionStorage.getItem("skete.draft.run_2")]).toEqual(["sk-ant-0123456789abcdef0123", null]);

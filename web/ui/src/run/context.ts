@@ -17,6 +17,8 @@ export interface Scene {
 	act(item: Item, thread: string): void;
 	/** fork asks for a fork from an event. */
 	fork(at: number): void;
+	/** openPreview shows the app at a port. */
+	openPreview(port: number): void;
 }
 
 export const SceneContext = createContext<Scene | null>(null);

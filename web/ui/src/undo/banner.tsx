@@ -6,7 +6,7 @@ import type { Schemas } from "../api/types";
 import { SceneContext } from "../run/context";
 import { addToDraft } from "../run/draft";
 import { ProblemBox } from "../ui/problem";
-import { Safe } from "../ui/text";
+import { Flat } from "../ui/text";
 import { useParam } from "../ui/url";
 import type { TalkDone } from "./dialog";
 import { keyOf } from "./paths";
@@ -69,7 +69,7 @@ export function Banner({ of, past, onClose, onTalk }: { of: Done; past: boolean;
 						{kept.slice(0, 100).map((f) => (
 							<li key={keyOf(f)}>
 								<bdi className="font-mono [overflow-wrap:anywhere]">
-									<Safe>{f.path}</Safe>
+									<Flat>{f.path}</Flat>
 								</bdi>
 							</li>
 						))}

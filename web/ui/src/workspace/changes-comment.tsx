@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 import { plural } from "../ui/format";
-import { clip, visible } from "../ui/text";
+import { clip, flat, visible } from "../ui/text";
 import type { LineRow } from "../undo/rows";
 
 const lineMax = 300;
@@ -18,7 +18,7 @@ function code(text: string): string {
 export function quoted(path: string, line: LineRow, words: string): string {
 	const where = line.kind === "remove" ? `${path}:${line.before}` : `${path}:${line.after}`;
 	const about = { same: "", add: " (added)", remove: " (removed; the number is of before)" }[line.kind];
-	return `> ${code(visible(where).replace(/[\r\n]/g, (c) => (c === "\n" ? "\\n" : "\\r")))}${about}\n>\n>     ${visible(clip(line.text, lineMax))}\n\n${words.trim()}`;
+	return `> ${code(flat(where))}${about}\n>\n>     ${visible(clip(line.text, lineMax))}\n\n${words.trim()}`;
 }
 
 /** numberOf is the number by which a line is asked for. */
