@@ -70,6 +70,7 @@
 //	POST   /sandboxes/{id}/history                MakeRevision -> Revision (201; 200 when nothing changed)
 //	GET    /sandboxes/{id}/history/{n}            RevisionChanges
 //	GET    /sandboxes/{id}/history/{n}/file       octet-stream; ?path=
+//	GET    /sandboxes/{id}/history/{n}/list       TreePage; ?path= &page_size= &page_token=
 //	GET    /sandboxes/{id}/history/{n}/archive    tar of a directory; ?path=
 //	GET    /sandboxes/{id}/history/diff           Diff; ?from= &to= &path= &hunks= &context= &files=
 //	GET    /sandboxes/{id}/history/path           PathRevisions; ?path= &page_size=

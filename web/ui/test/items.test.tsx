@@ -7,6 +7,7 @@ import { ItemRow } from "../src/run/items";
 import { setLetters, useKeys } from "../src/run/keys";
 import { Scrubber } from "../src/run/scrubber";
 import { RunStore } from "../src/run/store";
+import { show as showWithin } from "./server";
 
 afterEach(() => {
 	cleanup();
@@ -43,7 +44,16 @@ function calls(...list: [name: string, args: unknown, done?: object][]): RunFold
 }
 
 function show(f: RunFold, call: string, open = false, focus = vi.fn()) {
-	const scene = { store: new RunStore("r"), root: "t", still: "", focus, openFile: vi.fn(), openPreview: vi.fn() };
+	const scene = {
+		store: new RunStore("r"),
+		root: "t",
+		still: "",
+		focus,
+		openFile: vi.fn(),
+		openPreview: vi.fn(),
+		fork: vi.fn(),
+		act: vi.fn(),
+	};
 	const row = () => (
 		<SceneContext.Provider value={scene}>
 			<ItemRow item={f.thread("t").callItem(call)!} thread="t" fold={f} open={open} onToggle={() => {}} />
@@ -108,7 +118,16 @@ test("an answer that stands above is not said again at the end", () => {
 	] as const) {
 		f.apply("", event(seq, "run.ended", { state: "succeeded", text }));
 		const item = f.thread("t").items.find((i) => i.seq === seq)!;
-		const scene = { store: new RunStore("r"), root: "t", still: "", focus: vi.fn(), openFile: vi.fn(), openPreview: vi.fn() };
+		const scene = {
+			store: new RunStore("r"),
+			root: "t",
+			still: "",
+			focus: vi.fn(),
+			openFile: vi.fn(),
+			openPreview: vi.fn(),
+			fork: vi.fn(),
+			act: vi.fn(),
+		};
 		const { container } = render(
 			<SceneContext.Provider value={scene}>
 				<ItemRow item={item} thread="t" fold={f} open={false} onToggle={() => {}} />
@@ -151,13 +170,13 @@ test("a sub-agent's row shows how it is, and Enter leads to it", () => {
 test("the bar moves by keys and says where it stands", () => {
 	const f = calls(["execute", { command: "a" }, { blocks: [] }], ["execute", { command: "b" }, { blocks: [] }]);
 	const onAt = vi.fn();
-	const bar = (at: number) => <Scrubber thread={f.thread("t")} version={1} first={1} at={at} onAt={onAt} />;
-	const { rerender } = render(bar(0));
+	const bar = (at: number) => <Scrubber thread={f.thread("t")} machine="" version={1} first={1} at={at} onAt={onAt} />;
+	const { again } = showWithin(bar(0));
 	const slider = screen.getByRole("slider");
 	expect(slider.getAttribute("aria-valuetext")).toBe("live, event 5 of 5");
 	fireEvent.keyDown(slider, { key: "ArrowLeft" });
 	expect(onAt).toHaveBeenLastCalledWith(3);
-	rerender(bar(3));
+	again(bar(3));
 	expect(slider.getAttribute("aria-valuetext")).toMatch(/^event 3 of 5, .*, after the end of execute a$/);
 	fireEvent.keyDown(slider, { key: "Home" });
 	expect(onAt).toHaveBeenLastCalledWith(1);

@@ -2309,6 +2309,24 @@ class TreeEntry(TypedDict):
     type: Literal["file", "directory", "symlink", "other"]
 
 
+class TreeNode(TypedDict):
+    # permission bits as a number
+    mode: int
+    # relative to the workspace
+    path: str
+    # the exact path, when it is not UTF-8
+    path_bytes: NotRequired[str]
+    size: int
+    # of a symlink
+    target: NotRequired[str]
+    type: Literal["file", "directory", "symlink", "other"]
+
+
+class TreePage(TypedDict):
+    items: list[TreeNode]
+    next_page_token: NotRequired[str]
+
+
 class TreeWritten(TypedDict):
     bytes: int
     entries: int

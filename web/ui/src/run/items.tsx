@@ -75,7 +75,7 @@ function Text({ item, thread }: { item: Extract<Item, { kind: "text" }>; thread:
 			<Markdown text={item.text} streaming={item.streaming} />
 			{!item.streaming && (
 				<div className="absolute top-0 right-2 opacity-0 focus-within:opacity-100 group-hover:opacity-100 [@media(hover:none)]:static [@media(hover:none)]:opacity-100">
-					<Tools item={item} thread={thread} copy={item.text} />
+					<Tools item={item} thread={thread} />
 				</div>
 			)}
 		</div>

@@ -1,5 +1,6 @@
 // The screen of a run: outline, timeline, workspace, and the bar that leads into its past.
 
+import { useQueryClient } from "@tanstack/react-query";
 import { lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
 import { useSandbox } from "../api/queries";
 import { clock } from "../ui/format";
@@ -8,7 +9,9 @@ import { Skeleton } from "../ui/skeleton";
 import { Split } from "../ui/split";
 import { clip, Safe } from "../ui/text";
 import { useNumber, useParam } from "../ui/url";
+import { askWayBack } from "../undo/store";
 import { Workspace } from "../workspace";
+import type { Of } from "./actions";
 import { type Scene, SceneContext } from "./context";
 import type { RunFold, ThreadFold } from "./fold";
 import { Fork } from "./fork";
@@ -16,10 +19,14 @@ import { RunHeader } from "./header";
 import { Help } from "./help";
 import { useKeys } from "./keys";
 import { isLost } from "./lost";
+import { Origin } from "./origin";
 import { Outline } from "./outline";
-import { Scrubber, stepAfter, stepBefore, trackOf } from "./scrubber";
+import { Scrubber } from "./scrubber";
 import { type RunStore, type RunView, useRun } from "./store";
 import { Timeline, type TimelineKeys } from "./timeline";
+import { trackOf } from "./track";
+
+const Actions = lazy(() => import("./actions").then((m) => ({ default: m.Actions })));
 
 const Halted = lazy(() => import("./halted")); // few runs need it
 
@@ -94,11 +101,15 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 	const [drawer, setDrawer] = useState(false);
 	const [help, setHelp] = useState(false);
 	const [forkAt, setForkAt] = useState(0);
+	const [acting, setActing] = useState<Pick<Of, "item" | "thread"> | null>(null);
+	const acted = useRef(false); // most never ask
+	if (acting) acted.current = true;
 	const timeline = useRef<TimelineKeys | null>(null);
 	const small = useNarrow();
 	const past = at > 0;
 	const still = past ? view.fold.thread(root).lastAt : "";
 	const thread = threadOf(view.fold, root, agent);
+	const ownMachine = now.fold.thread(root).machine || now.run.sandbox || "";
 	const machine = view.fold.thread(root).machine || (past ? "" : now.run.sandbox) || "";
 	const fresh = useFresh(now, at);
 	const end = now.fold.thread(root);
@@ -140,15 +151,23 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 		[openPane, setPort],
 	);
 	const scene = useMemo<Scene>(
-		() => ({ store, root, still, focus, openFile, openPreview }),
+		() => ({ store, root, still, focus, openFile, openPreview, fork: setForkAt, act: (item, thread) => setActing({ item, thread }) }),
 		[store, root, still, focus, openFile, openPreview],
 	);
 	const live = () => setAt(0);
-	const turn = (back: boolean) => {
-		const t = now.fold.thread(root);
-		const { steps } = trackOf(t);
-		if (back) setAt(stepBefore(steps, at || t.seq) || at);
-		else if (at) setAt(stepAfter(steps, at));
+	const client = useQueryClient();
+	const [noWay, setNoWay] = useState<unknown>(null);
+	/** undoHere asks for the files of the moment that is looked at, from what is live. */
+	const undoHere = async () => {
+		setNoWay(null);
+		try {
+			const { restoreAt } = await import("./actions");
+			const request = await restoreAt(client, ownMachine, trackOf(now.fold.thread(root)).stops, at);
+			live();
+			askWayBack(ownMachine, request);
+		} catch (err) {
+			setNoWay(err);
+		}
 	};
 	useKeys([
 		["?", () => setHelp(true)],
@@ -159,9 +178,8 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 				requestAnimationFrame(() => timeline.current?.toEnd());
 			},
 		],
-		["[", () => turn(true)],
-		["]", () => turn(false)],
 		["Ctrl \\", () => show(hide)],
+		["Ctrl `", () => openPane("terminal")],
 		["Escape", () => (drawer ? setDrawer(false) : false)],
 		["F6", nextRegion],
 		...panes.map((p, n): [string, () => unknown] => [String(n + 1), () => openPane(p)]),
@@ -186,7 +204,9 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 					</Suspense>
 				)}
 				{now.error && <ProblemBox of={now.error} />}
-				{past && <PastBar view={view} root={root} fresh={fresh} onFork={() => setForkAt(at)} onLive={live} />}
+				{past && <PastBar view={view} root={root} fresh={fresh} onFork={() => setForkAt(at)} onUndo={() => undoHere()} onLive={live} />}
+				<Origin run={now.run} />
+				{past && noWay !== null && <ProblemBox of={noWay} />}
 				{thread.id !== root && <Crumbs fold={view.fold} root={root} thread={thread} onFocus={focus} />}
 				<div className="relative flex min-h-0 flex-1">
 					<aside
@@ -210,10 +230,24 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 						/>
 					</div>
 				</div>
-				<Scrubber thread={now.fold.thread(root)} version={now.version} first={now.firstSeq} at={at} onAt={setAt} />
+				<Scrubber thread={now.fold.thread(root)} machine={ownMachine} version={now.version} first={now.firstSeq} at={at} onAt={setAt} />
 				{small && <PlaceBar place={place} onPlace={setPlace} onPane={openPane} />}
 			</div>
 			<Help open={help} onClose={() => setHelp(false)} />
+			{acted.current && (
+				<Suspense fallback={null}>
+					<Actions
+						of={acting && { ...acting, run: now.fold.thread(acting.thread).run || now.run.id, machine: ownMachine }}
+						root={acting?.thread === root}
+						past={past}
+						onFork={setForkAt}
+						onLook={setAt}
+						onFile={openFile}
+						onRevisions={() => openPane("changes")}
+						onClose={() => setActing(null)}
+					/>
+				</Suspense>
+			)}
 			<Fork run={now.run.id} at={forkAt} onClose={() => setForkAt(0)} />
 		</SceneContext.Provider>
 	);
@@ -247,11 +281,12 @@ interface PastProps {
 	root: string;
 	fresh: number;
 	onFork(): void;
+	onUndo(): void;
 	onLive(): void;
 }
 
 /** PastBar says that what is shown was recorded, and that nothing is done by looking. */
-function PastBar({ view, root, fresh, onFork, onLive }: PastProps) {
+function PastBar({ view, root, fresh, onFork, onUndo, onLive }: PastProps) {
 	const t = view.fold.thread(root);
 	return (
 		<div className="flex flex-wrap items-center gap-2 bg-accent-ground px-3 py-1">
@@ -260,6 +295,9 @@ function PastBar({ view, root, fresh, onFork, onLive }: PastProps) {
 			</span>
 			<button type="button" className="button" onClick={onFork}>
 				Fork from here
+			</button>
+			<button type="button" className="button" onClick={onUndo}>
+				Undo to here
 			</button>
 			<button type="button" className="button main" onClick={onLive}>
 				Back to live

@@ -1,15 +1,19 @@
 // The plan of a way back: what it would do, path by path. Nothing is done before it is agreed to.
 
-import { useCallback, useEffect, useRef, useState } from "react";
+import { useCallback, useContext, useEffect, useRef, useState } from "react";
 import { get, Problem, post } from "../api/http";
 import { useSandbox } from "../api/queries";
 import type { Sandbox } from "../api/types";
+import { SceneContext } from "../run/context";
+import type { RunStore } from "../run/store";
 import { Dialog } from "../ui/dialog";
 import { ProblemBox } from "../ui/problem";
 import { Flat, Safe } from "../ui/text";
 import { exact, keyOf } from "./paths";
 import type { Applied, Choice, Plan, Request } from "./store";
 import { PathTable } from "./table";
+import type { Cut } from "./talk";
+import { Running, Talk, useCut } from "./talk_part";
 import { titleOf, totalOf, verbOf } from "./words";
 
 interface Props {
@@ -19,7 +23,28 @@ interface Props {
 	refused: string;
 	onClose(): void;
 	/** host: the machine does not run, the files were changed by the host alone. */
-	onDone(plan: Plan, applied: Applied, host: boolean): void;
+	onDone(plan: Plan, applied: Applied, host: boolean, talk?: TalkDone): void;
+	/** onFork asks for a fork from an event instead. */
+	onFork?(at: number): void;
+}
+
+/** TalkDone is what became of the conversation. */
+export interface TalkDone {
+	cut: Cut;
+	/** problem is why it was not taken back; undefined = it was not asked for, or was done. */
+	problem?: unknown;
+	done: boolean;
+}
+
+/** takeBack takes a conversation back to an event. */
+export async function takeBack(store: RunStore, cut: Cut): Promise<TalkDone> {
+	try {
+		await post(`/v1/runs/${encodeURIComponent(store.id)}/rewind`, { to: cut.to });
+		await store.newest(); // the stream of a run ends with it
+		return { cut, done: true };
+	} catch (problem) {
+		return { cut, problem, done: false };
+	}
 }
 
 /** aloneOf reports whether only the host is left to reach the files. */
@@ -50,12 +75,14 @@ export function differ(before: Plan | null, plan: Plan): { fresh: Set<string>; g
 	return { fresh, gone: (before.files ?? []).filter((f) => old.has(keyOf(f))).map((f) => f.path) };
 }
 
-export default function PlanDialog({ sandbox, request, refused, onClose, onDone }: Props) {
+export default function PlanDialog({ sandbox, request, refused, onClose, onDone, onFork }: Props) {
+	const scene = useContext(SceneContext);
 	const base = `/v1/sandboxes/${encodeURIComponent(sandbox)}/history`;
 	const [look, setLook] = useState<Look | null>(null);
 	const [problem, setProblem] = useState<unknown>(null);
 	const [busy, setBusy] = useState<"" | "asking" | "applying">("asking");
 	const [unsure, setUnsure] = useState(false); // the answer to an apply was lost
+	const [too, setToo] = useState(false); // the conversation
 	const [chosen, setChosen] = useState<ReadonlyMap<string, Choice["choice"]>>(new Map());
 	const asks = useRef(0);
 
@@ -89,6 +116,9 @@ export default function PlanDialog({ sandbox, request, refused, onClose, onDone 
 
 	const plan = look?.plan;
 	const host = aloneOf(useSandbox(sandbox).data);
+	const cut = useCut(sandbox, scene, request, plan);
+	const run = scene?.store.snapshot();
+	const over = !scene || !run || run.fold.thread(scene.root).over();
 	const conflicts = plan?.conflicts ?? [];
 	const ready = !busy && !refused && plan && (conflicts.length ? conflicts.every((c) => chosen.get(keyOf(c))) : plan.total > 0);
 
@@ -105,7 +135,8 @@ export default function PlanDialog({ sandbox, request, refused, onClose, onDone 
 		try {
 			const applied = await post<Applied>(`${base}/apply`, { plan: look.plan.id });
 			const now = await get<Sandbox>(`/v1/sandboxes/${encodeURIComponent(sandbox)}`).catch(() => undefined);
-			onDone(look.plan, applied, aloneOf(now));
+			const asked = scene && cut && (too && over ? await takeBack(scene.store, cut) : { cut, done: false });
+			onDone(look.plan, applied, aloneOf(now), asked ?? undefined);
 			return;
 		} catch (err) {
 			if (err instanceof Problem && err.status === 409) {
@@ -144,6 +175,8 @@ export default function PlanDialog({ sandbox, request, refused, onClose, onDone 
 				</>
 			)}
 			{look && <Paths sandbox={sandbox} look={look} chosen={chosen} onChoose={(k, c) => setChosen(new Map(chosen).set(k, c))} />}
+			{look && look.plan.total > 0 && <Running sandbox={sandbox} going={!over} />}
+			{cut && onFork && <Talk cut={cut} over={over} too={too} onToo={setToo} onFork={onFork} />}
 			<div className="sticky bottom-0 flex flex-wrap justify-end gap-2 bg-ground pt-1">
 				<button ref={keep} type="button" className="button" data-first disabled={busy === "applying"} onClick={close}>
 					Keep as it is
