@@ -21,7 +21,15 @@ import { Timeline, type TimelineKeys } from "./timeline";
 
 export default function RunPage({ id }: { id: string }) {
 	const { store, view, error } = useRun(id);
-	if (error) return <ProblemBox of={error} />;
+	if (error)
+		return (
+			<div className="flex flex-col gap-2 p-4">
+				<h1 className="break-all font-semibold">
+					Run <Safe>{id}</Safe>
+				</h1>
+				<ProblemBox of={error} />
+			</div>
+		);
 	if (!view) return <Skeleton />;
 	return <RunScreen key={view.run.id} store={store} now={view} />;
 }

@@ -255,5 +255,6 @@ export function useRun(id: string): { store: RunStore; view: RunView | null; err
 		return () => s.close();
 	}, [id]);
 	const view = useSyncExternalStore(store.watch, store.snapshot);
-	return { store, view, error: store.error };
+	const error = useSyncExternalStore(store.watch, () => store.error);
+	return { store, view, error };
 }
