@@ -106,7 +106,7 @@ const openers = {
     await page.locator(`article[data-call][data-open] button[data-act=${args.act}]`).first().click();
     await page.locator('article[data-call] form').first().waitFor();
   },
-  // full opens the approvals as a narrow window has them.
+  // group opens the question about a host that was refused.
   async group({page, args}) {
     const group = page.locator('section[aria-label=Decisions] details').filter({has: page.locator('summary strong', {hasText: args.host})});
     await until(args, `a refusal of ${args.host}`, () => group.locator('summary').getByText('refused').count());
@@ -119,10 +119,6 @@ const openers = {
     await page.locator('.xterm-helper-textarea').first().focus();
     await page.keyboard.type("for i in 1 2 3 4 5 6; do printf '\\033[3'$i'mcolour'$i'\\033[0m '; done; printf '\\033[31;41mred\\033[0m\\n'; echo far$((6*7))\n");
     await until(args, 'the text', () => page.evaluate(() => [...document.querySelectorAll('.xterm-rows > div')].some((d) => /^far42/.test(d.textContent))));
-  },
-  async menu({page, args}) {
-    await page.getByRole('button', {name: args.button, exact: true}).first().click();
-    await page.getByRole('menuitem', {name: args.item}).first().click();
   },
 };
 
