@@ -240,7 +240,11 @@ func (w *world) ended(id string) api.Run {
 // elsewhere, no report of a policy, no error, and a title of ours.
 func (w *world) clean() {
 	w.t.Helper()
-	got := do[watched](w, "watched", nil)
+	w.report(do[watched](w, "watched", nil))
+}
+
+func (w *world) report(got watched) {
+	w.t.Helper()
 	for what, list := range map[string][]string{
 		"dialogs": got.Dialogs, "requests to elsewhere": got.Outside, "violations of the policy": got.Violations, "errors": got.Errors,
 		"titles": got.Titles, "popups": got.Popups,

@@ -306,11 +306,7 @@ test("that calls wait is announced once", async () => {
 	const f = waits({ id: "c1", args: { command: "one" } }, { id: "c2", args: { command: "two" } });
 	const again = show(f);
 	await ready();
-	const said = () =>
-		screen
-			.getAllByRole("status")
-			.map((s) => s.textContent)
-			.filter((t) => /wait/.test(t ?? ""));
+	const said = () => [...document.querySelectorAll("[aria-live=assertive]")].map((s) => s.textContent).filter((t) => /wait/.test(t ?? ""));
 	expect(said()).toEqual(["2 calls wait for your decision. Press Shift A to go there."]);
 	f.apply("t", event("approval.decided", { call: "c1", decision: "approve", by: "ana" }));
 	again();
