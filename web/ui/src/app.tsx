@@ -21,6 +21,7 @@ import { Link, Route, Switch, useLocation } from "wouter";
 import { useApprovals, useInfo } from "./api/queries";
 import { socket, useLive } from "./live";
 import { followEvents } from "./live/events";
+import { LogOutButton } from "./log-out";
 import { HomePage } from "./pages/home";
 import { Palette } from "./palette";
 import { clock } from "./ui/format";
@@ -135,6 +136,7 @@ function Rail() {
 	);
 }
 
+/** TopBar: what comes later or changes its width stands where it moves nothing else. */
 function TopBar() {
 	return (
 		<header className="flex h-10 shrink-0 items-center gap-2 border-line border-b px-3">
@@ -142,10 +144,11 @@ function TopBar() {
 				<img src="/ui/icon.svg" alt="" width="18" height="18" />
 				skete
 			</Link>
-			<span className="flex-1" />
-			<Palette />
-			<Upgrade />
 			<Connection />
+			<span className="flex-1" />
+			<Upgrade />
+			<LogOutButton />
+			<Palette />
 			<Theme />
 		</header>
 	);
@@ -161,8 +164,12 @@ function Connection() {
 	}, []);
 	const late = live.state === "lost" || (live.state === "connecting" && Date.now() - live.since > 1000);
 	return (
-		<span role="status" className={`flex items-center gap-2 whitespace-nowrap ${late ? "text-warn" : "text-quiet"}`} data-live={live.state}>
-			{late ? `reconnecting${live.lastAt ? `, last event ${clock(live.lastAt)}` : ""}` : live.state}
+		<span
+			role="status"
+			className={`flex h-7 min-w-0 items-center gap-2 whitespace-nowrap ${late ? "text-warn" : "text-quiet"}`}
+			data-live={live.state}
+		>
+			<span className="truncate">{late ? `reconnecting${live.lastAt ? `, last event ${clock(live.lastAt)}` : ""}` : live.state}</span>
 			{late && (
 				<button type="button" className="button" onClick={() => socket.again()}>
 					Retry

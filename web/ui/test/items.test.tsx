@@ -43,7 +43,7 @@ function calls(...list: [name: string, args: unknown, done?: object][]): RunFold
 }
 
 function show(f: RunFold, call: string, open = false, focus = vi.fn()) {
-	const scene = { store: new RunStore("r"), root: "t", still: "", focus, openFile: vi.fn() };
+	const scene = { store: new RunStore("r"), root: "t", still: "", focus, openFile: vi.fn(), openPreview: vi.fn() };
 	const row = () => (
 		<SceneContext.Provider value={scene}>
 			<ItemRow item={f.thread("t").callItem(call)!} thread="t" fold={f} open={open} onToggle={() => {}} />
@@ -68,6 +68,55 @@ test("a change shows its lines with words for who cannot see colours", () => {
 	const { container } = show(calls(["edit_file", { file_path: "/a", old_string: "one", new_string: "two" }, { blocks: [] }]), "c0", true);
 	expect(container.textContent).toContain("removed: −one");
 	expect(container.textContent).toContain("added: +two");
+});
+
+test("a service that came up leads to its preview, and any other does not", () => {
+	const start = { action: "start", name: "shop", command: "python3 shop.py", ready_http: 8080 };
+	const { container, scene } = show(calls(["service", start, { blocks: [] }]), "c0");
+	expect(container.textContent).toContain("start service shop python3 shop.py");
+	fireEvent.click(screen.getByRole("button", { name: "Open the preview of port 8080" }));
+	expect(scene.openPreview).toHaveBeenCalledWith(8080);
+	cleanup();
+	for (const [args, done] of [
+		[start, { blocks: [], failed: true }],
+		[start, undefined],
+		[{ ...start, action: "stop" }, { blocks: [] }],
+		[{ ...start, ready_http: "8080" }, { blocks: [] }],
+		[{ action: "start", name: "shop", ports: "x" }, { blocks: [] }],
+	] as const) {
+		show(calls(["service", args, done]), "c0");
+		expect(screen.queryByRole("button", { name: /preview/ })).toBeNull();
+		cleanup();
+	}
+});
+
+test("an answer that stands above is not said again at the end", () => {
+	const f = calls();
+	f.apply(
+		"",
+		event(5, "model.completed", {
+			message: { blocks: [{ kind: "text", text: "Fixed." }] },
+			usage: {},
+			model: "m",
+			stop: "end",
+			through: 1,
+		}),
+	);
+	for (const [seq, text, shown] of [
+		[6, "Fixed.", "The agent is done."],
+		[7, '{"fixed":true}', '{"fixed":true}'],
+	] as const) {
+		f.apply("", event(seq, "run.ended", { state: "succeeded", text }));
+		const item = f.thread("t").items.find((i) => i.seq === seq)!;
+		const scene = { store: new RunStore("r"), root: "t", still: "", focus: vi.fn(), openFile: vi.fn(), openPreview: vi.fn() };
+		const { container } = render(
+			<SceneContext.Provider value={scene}>
+				<ItemRow item={item} thread="t" fold={f} open={false} onToggle={() => {}} />
+			</SceneContext.Provider>,
+		);
+		expect(container.textContent).toContain(shown);
+		cleanup();
+	}
 });
 
 test("arguments of any shape are shown", () => {

@@ -1,6 +1,7 @@
 // One machine.
 
-import { lazy, type ReactNode, Suspense, useState } from "react";
+import { useQueryClient } from "@tanstack/react-query";
+import { lazy, type ReactNode, Suspense, useEffect, useState } from "react";
 import { useLocation } from "wouter";
 import { useSandbox } from "../api/queries";
 import type { Sandbox } from "../api/types";
@@ -34,6 +35,7 @@ export default function MachinePage({ id, tab }: { id: string; tab: string }) {
 	const machine = useSandbox(id);
 	const [, go] = useLocation();
 	const m = machine.data;
+	useIdInAddress(m, id, tab);
 	if (!m)
 		return (
 			<Page title={`Machine ${id}`}>
@@ -48,6 +50,17 @@ export default function MachinePage({ id, tab }: { id: string; tab: string }) {
 			</div>
 		</Machinery>
 	);
+}
+
+/** useIdInAddress writes the id where the address has a name: a name may be another's tomorrow. */
+function useIdInAddress(m: Sandbox | undefined, given: string, tab: string): void {
+	const client = useQueryClient();
+	const [, go] = useLocation();
+	useEffect(() => {
+		if (!m || m.id === given) return;
+		client.setQueryData(["sandboxes", m.id], m);
+		go(`/vms/${m.id}${tab === "overview" ? "" : `/${tab}`}${location.search}`, { replace: true });
+	}, [m, given, tab, client, go]);
 }
 
 function Header({ machine: m }: { machine: Sandbox }) {

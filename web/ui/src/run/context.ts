@@ -12,6 +12,8 @@ export interface Scene {
 	focus(thread: string): void;
 	/** openFile shows a path in the workspace. */
 	openFile(path: string): void;
+	/** openPreview shows the app at a port. */
+	openPreview(port: number): void;
 }
 
 export const SceneContext = createContext<Scene | null>(null);

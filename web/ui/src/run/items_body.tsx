@@ -8,7 +8,7 @@ import { clock, money, plural } from "../ui/format";
 import { Markdown } from "../ui/md";
 import { ProblemBox } from "../ui/problem";
 import { State } from "../ui/state";
-import { clip, Safe, visible } from "../ui/text";
+import { clip, Flat, Safe, visible } from "../ui/text";
 import { useScene } from "./context";
 import { type Change, changeOf, type DiffLine } from "./diff";
 import type { Block, TodoData } from "./events";
@@ -242,7 +242,7 @@ function Diff({ of }: { of: Change }) {
 		<div className="min-w-0 rounded border border-line">
 			<div className="flex flex-wrap items-center gap-2 border-line border-b px-2 py-1">
 				<code className="min-w-0 flex-1 break-all">
-					<Safe>{of.path}</Safe>
+					<Flat>{of.path}</Flat>
 				</code>
 				{of.whole && <span className="text-quiet">written whole</span>}
 				<button type="button" className="button" onClick={() => openFile(of.path)}>

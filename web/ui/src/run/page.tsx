@@ -103,6 +103,7 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 	const [agent, setAgent] = useParam("agent");
 	const [, setPane] = useParam("pane");
 	const [, setFile] = useParam("file");
+	const [, setPort] = useParam("port");
 	const [hide, setHide] = useState(() => localStorage.getItem(hideKey) === "1");
 	const [place, setPlace] = useState<Place>("timeline");
 	const [drawer, setDrawer] = useState(false);
@@ -144,7 +145,17 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 		},
 		[openPane, setFile],
 	);
-	const scene = useMemo<Scene>(() => ({ store, root, still, focus, openFile }), [store, root, still, focus, openFile]);
+	const openPreview = useCallback(
+		(port: number) => {
+			openPane("preview");
+			setPort(String(port));
+		},
+		[openPane, setPort],
+	);
+	const scene = useMemo<Scene>(
+		() => ({ store, root, still, focus, openFile, openPreview }),
+		[store, root, still, focus, openFile, openPreview],
+	);
 	const live = () => setAt(0);
 	const turn = (back: boolean) => {
 		const t = now.fold.thread(root);

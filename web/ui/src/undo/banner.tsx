@@ -2,7 +2,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Check } from "lucide-react";
 import { get } from "../api/http";
 import type { Schemas } from "../api/types";
-import { Safe } from "../ui/text";
+import { Flat } from "../ui/text";
 import { useParam } from "../ui/url";
 import { keyOf } from "./paths";
 import { type Applied, askWayBack, type Plan, type Request } from "./store";
@@ -59,7 +59,7 @@ export function Banner({ of, past, onClose }: { of: Done; past: boolean; onClose
 						{kept.slice(0, 100).map((f) => (
 							<li key={keyOf(f)}>
 								<bdi className="font-mono [overflow-wrap:anywhere]">
-									<Safe>{f.path}</Safe>
+									<Flat>{f.path}</Flat>
 								</bdi>
 							</li>
 						))}

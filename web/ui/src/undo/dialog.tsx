@@ -4,7 +4,7 @@ import { useCallback, useEffect, useRef, useState } from "react";
 import { Problem, post } from "../api/http";
 import { Dialog } from "../ui/dialog";
 import { ProblemBox } from "../ui/problem";
-import { Safe } from "../ui/text";
+import { Flat, Safe } from "../ui/text";
 import { exact, keyOf } from "./paths";
 import type { Applied, Choice, Plan, Request } from "./store";
 import { PathTable } from "./table";
@@ -174,7 +174,7 @@ function Paths({ sandbox, look, chosen, onChoose }: PathsProps) {
 			{(plan.conflicts?.length ?? 0) > 0 && <Conflicts plan={plan} chosen={chosen} onChoose={onChoose} />}
 			{gone.length > 0 && (
 				<p>
-					No longer part of it: <Safe>{gone.slice(0, 20).join(", ")}</Safe>
+					No longer part of it: <Flat>{gone.slice(0, 20).join(", ")}</Flat>
 					{gone.length > 20 && ` and ${gone.length - 20} more`}
 				</p>
 			)}
@@ -187,7 +187,7 @@ function Paths({ sandbox, look, chosen, onChoose }: PathsProps) {
 						{plan.left!.slice(0, 200).map((l) => (
 							<li key={keyOf(l)} className="[overflow-wrap:anywhere]">
 								<bdi className="font-mono">
-									<Safe>{l.path}</Safe>
+									<Flat>{l.path}</Flat>
 								</bdi>{" "}
 								<span className="text-quiet">
 									<Safe>{l.why}</Safe>
@@ -215,7 +215,7 @@ function Conflicts({ plan, chosen, onChoose }: { plan: Plan } & Pick<PathsProps,
 				<label key={keyOf(c)} className="flex flex-wrap items-center justify-between gap-2">
 					<span className="min-w-0 [overflow-wrap:anywhere]">
 						<bdi className="font-mono font-semibold">
-							<Safe>{c.path}</Safe>
+							<Flat>{c.path}</Flat>
 						</bdi>{" "}
 						<Safe>{c.why}</Safe>
 					</span>

@@ -5,7 +5,7 @@ import { ChevronDown, ChevronRight } from "lucide-react";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { get } from "../api/http";
 import { plural } from "../ui/format";
-import { Safe, visible } from "../ui/text";
+import { Flat, flat, visible } from "../ui/text";
 import { useParam } from "../ui/url";
 import { type Rows, VirtualList } from "../ui/vlist";
 import { DiffLine, Gap } from "../undo/lines";
@@ -157,8 +157,8 @@ function FileLink({ of: f, reviewed, onShow }: { of: Change; reviewed: boolean; 
 	return (
 		<button type="button" className="flex min-h-6 w-full items-center gap-2 px-2 text-left hover:bg-raised" onClick={() => onShow(f)}>
 			<span className={`w-16 shrink-0 truncate ${kinds[f.action]}`}>{actions[f.action]}</span>
-			<bdi className="min-w-0 flex-1 truncate font-mono" title={visible(f.path)}>
-				<Safe>{f.path}</Safe>
+			<bdi className="min-w-0 flex-1 truncate font-mono" title={flat(f.path)}>
+				<Flat>{f.path}</Flat>
 			</bdi>
 			{reviewed && <span className="text-quiet">reviewed</span>}
 			<span className="whitespace-nowrap tabular-nums">
@@ -208,7 +208,7 @@ function FileHead({ row, reviewed, onTurn, onReview }: RowProps & { row: Extract
 				<Icon size={14} aria-hidden className="shrink-0 text-quiet" />
 				<span className={`shrink-0 rounded border px-1 ${kinds[file.action]}`}>{actions[file.action]}</span>
 				<bdi className="min-w-0 font-mono [overflow-wrap:anywhere]">
-					<Safe>{file.path}</Safe>
+					<Flat>{file.path}</Flat>
 				</bdi>
 			</button>
 			<span className="whitespace-nowrap tabular-nums">
@@ -216,7 +216,7 @@ function FileHead({ row, reviewed, onTurn, onReview }: RowProps & { row: Extract
 				{row.removed > 0 && <span className="text-bad">−{row.removed}</span>}
 			</span>
 			<label className="flex min-h-6 shrink-0 items-center gap-1 text-quiet">
-				<input type="checkbox" checked={reviewed(file)} onChange={() => onReview(file)} aria-label={`Reviewed: ${visible(file.path)}`} />
+				<input type="checkbox" checked={reviewed(file)} onChange={() => onReview(file)} aria-label={`Reviewed: ${flat(file.path)}`} />
 				<span className="hidden @md:inline">reviewed</span>
 			</label>
 		</div>
@@ -240,7 +240,7 @@ function About({ file, sandbox, diff, restore, refused, onMore }: RowProps & { f
 						onClick={() => askWayBack(sandbox, { do: "restore", n: restore, path: file.path, path_bytes: file.path_bytes })}
 					>
 						{directory ? "Restore this directory" : "Restore this file"} to #{restore}
-						<span className="sr-only">: {visible(file.path)}</span>
+						<span className="sr-only">: {flat(file.path)}</span>
 					</button>
 				)}
 			</div>
