@@ -14,18 +14,13 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
-	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/test/browser"
 )
 
 // act runs a function of workspace.mjs, as do runs one of page.mjs.
 func act[T any](w *world, name string, args map[string]any) T {
 	w.t.Helper()
-	if args == nil {
-		args = map[string]any{}
-	}
-	args["do"], args["origin"], args["within"] = name, w.origin(), patience.Of(20*time.Second).Milliseconds()
-	return browser.Run[T](w.t, w.page, "workspace.mjs", args)
+	return browser.Run[T](w.t, w.page, "workspace.mjs", w.args(name, args))
 }
 
 // planned is what the dialog of a way back says.

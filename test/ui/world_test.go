@@ -58,12 +58,14 @@ type world struct {
 	page    *browser.Browser
 	wire    *wire
 	program string // that is started instead of what programs built; "" = that
+	feed    *feed
 }
 
 // setup is what a world begins with.
 type setup struct {
 	scripts, agents map[string]string // by name
 	wired           bool              // the browser comes through a wire
+	fed             bool              // the browser comes through a feed
 	cold            bool              // no machine is warm: each has its sandbox's name
 }
 
@@ -75,9 +77,17 @@ func newWorld(t *testing.T, s setup) *world {
 	}
 	w := &world{t: t, home: filepath.Join(t.TempDir(), "home"), address: freeAddress(t)}
 	var flags []string
+	via := ""
 	if s.wired {
 		w.wire = newWire(t, w.address)
-		flags = append(flags, "--host-resolver-rules=MAP "+strings.TrimPrefix(w.origin(), "http://")+" "+w.wire.address)
+		via = w.wire.address
+	}
+	if s.fed {
+		w.feed = newFeed(t, w.address)
+		via = w.feed.address()
+	}
+	if via != "" {
+		flags = append(flags, "--host-resolver-rules=MAP "+strings.TrimPrefix(w.origin(), "http://")+" "+via)
 	}
 	w.page = browser.Start(t, flags...)
 	config := "models:\n"
@@ -206,11 +216,16 @@ func (w *world) with(t *testing.T) *world {
 // do runs a function of page.mjs, which is called by name.
 func do[T any](w *world, name string, args map[string]any) T {
 	w.t.Helper()
+	return browser.Run[T](w.t, w.page, "page.mjs", w.args(name, args))
+}
+
+// args are what a function of a page gets.
+func (w *world) args(name string, args map[string]any) map[string]any {
 	if args == nil {
 		args = map[string]any{}
 	}
 	args["do"], args["origin"], args["within"] = name, w.origin(), patience.Of(20*time.Second).Milliseconds()
-	return browser.Run[T](w.t, w.page, "page.mjs", args)
+	return args
 }
 
 // run starts a run by the API.

@@ -227,7 +227,11 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 					className="min-h-0 flex-1 overflow-auto [overflow-anchor:none]"
 					onScroll={onScroll}
 				>
-					{view.loadingOlder && <p className="sticky top-0 z-10 bg-ground px-3 text-quiet">loading what was before</p>}
+					{view.loadingOlder && (
+						<div className="sticky top-0 z-10 h-0">
+							<p className="bg-ground px-3 text-quiet">loading what was before</p>
+						</div>
+					)}
 					{asPage ? (
 						rows.slice(-pageRows).map((row, n) => article(row, Math.max(0, rows.length - pageRows) + n))
 					) : (
