@@ -93,7 +93,7 @@ func newWorld(t *testing.T, s setup) *world {
 	w.write("skete.yaml", config)
 	t.Cleanup(w.close)
 	w.start()
-	key, err := w.c.CreateKey(w.ctx(), api.CreateKey{Name: "person", Scopes: []string{"admin"}})
+	key, err := w.c.CreateKey(w.ctx(), api.CreateKey{Name: "ana", Scopes: []string{"admin"}})
 	w.ok(err)
 	do[struct{}](w, "enter", map[string]any{"key": key.Secret})
 	return w

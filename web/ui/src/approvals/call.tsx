@@ -33,7 +33,7 @@ export interface Ask {
 	writes: string[];
 	reads: string[];
 	machine: string;
-	decided?: { decision: string; by: string; text: string; at: string };
+	decided?: { decision: string; by: string; by_name?: string; text: string; at: string };
 	/** gone: it does not wait any more, and who decided is not known. */
 	gone?: boolean;
 	/** link leads to its run, where that is another page. */

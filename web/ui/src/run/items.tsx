@@ -14,6 +14,7 @@ import {
 	Pause,
 	Play,
 	ScrollText,
+	ShieldX,
 	SquareTerminal,
 	StickyNote,
 	TriangleAlert,
@@ -201,6 +202,7 @@ const noteLooks: Partial<Record<NoteItem["note"], [LucideIcon, string]>> = {
 	cancel: [CircleStop, "text-warn"],
 	resumed: [Play, "text-pause"],
 	lost: [TriangleAlert, "text-bad"],
+	refused: [ShieldX, "text-bad"],
 };
 
 function noteSummary(item: NoteItem): Summary {
@@ -214,7 +216,11 @@ function noteSummary(item: NoteItem): Summary {
 				<Safe>{clip(text, 300)}</Safe>
 			</span>
 		),
-		side: null,
+		side: item.refused && (
+			<span className="max-w-56 shrink-0 truncate text-bad max-sm:hidden">
+				<Safe>{item.detail}</Safe>
+			</span>
+		),
 	};
 }
 
