@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -55,6 +56,7 @@ type world struct {
 	log     *bytes.Buffer
 	c       *client.Client
 	page    *browser.Browser
+	flags   []string // of the server
 	wire    *wire
 }
 
@@ -63,6 +65,7 @@ type setup struct {
 	scripts, agents map[string]string // by name
 	wired           bool              // the browser comes through a wire
 	cold            bool              // no machine is warm: each has its sandbox's name
+	providers       string            // "" = gvisor
 }
 
 // newWorld starts a server with scripted models and logs a browser in.
@@ -78,6 +81,10 @@ func newWorld(t *testing.T, s setup) *world {
 		flags = append(flags, "--host-resolver-rules=MAP "+strings.TrimPrefix(w.origin(), "http://")+" "+w.wire.address)
 	}
 	w.page = browser.Start(t, flags...)
+	w.flags = []string{"--providers", cmp.Or(s.providers, "gvisor")}
+	if strings.Contains(s.providers, "process") {
+		w.flags = append(w.flags, "--set", "unsafe_no_isolation=true")
+	}
 	config := "models:\n"
 	for name, text := range s.scripts {
 		path := "scripts/" + name + ".yaml"
@@ -129,8 +136,7 @@ func (w *world) start() {
 	dir, err := programs()
 	w.ok(err)
 	w.log = &bytes.Buffer{}
-	w.cmd = exec.Command(filepath.Join(dir, "skete"), "serve", "--providers", "gvisor", "--listen", w.address,
-		"--set", "defaults.memory_mb=128", "--set", "defaults.disk_mb=64")
+	w.cmd = exec.Command(filepath.Join(dir, "skete"), append([]string{"serve", "--listen", w.address, "--set", "defaults.memory_mb=128", "--set", "defaults.disk_mb=64"}, w.flags...)...)
 	w.cmd.Env = append(os.Environ(), "SKETE_HOME="+w.home, "SKETE_GUEST="+filepath.Join(dir, "skete-guest"), "SKETE_AGENTS_PROGRAM="+filepath.Join(dir, "skete-agent"), "SKETE_HOST_REGISTRIES=false")
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	w.ok(w.cmd.Start())
