@@ -2,7 +2,8 @@ package supervisor
 
 import (
 	"maps"
-	"time"
+	"net"
+	"strconv"
 
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/errs"
@@ -16,10 +17,8 @@ import (
 // log is read for it, and by agent/runs what a log has. What is left out the machine's own
 // log of decisions has.
 const (
-	refusedWaitMax = 64              // that wait to be told
-	refusedAgain   = 5 * time.Second // in which the same target is not looked at again
-	refusedKept    = 1024            // targets and machines that are remembered
-	refusedPathMax = 512             // bytes; a longer path is left out: a rule needs all of it
+	refusedWaitMax = 64  // that wait to be told
+	refusedPathMax = 512 // bytes; a longer path is left out: a rule needs all of it
 	refusedTextMax = 256
 )
 
@@ -43,38 +42,15 @@ func (k *Supervisor) Refused(tenant string, b thread.NetworkRefused) {
 
 // tellRefusals appends them until the Supervisor is closed.
 func (k *Supervisor) tellRefusals() {
-	type target struct {
-		tenant, machine, host string
-		port                  int
-	}
-	lately := map[target]time.Time{}
-	paces := map[string]*event.Pace{}
+	var paces event.Paces
 	for {
-		var r refusal
 		select {
-		case r = <-k.refusals:
+		case r := <-k.refusals:
+			if paces.Allow(r.body.Machine, net.JoinHostPort(r.body.Host, strconv.Itoa(r.body.Port)), k.c.Now()) {
+				k.tellRefusal(r)
+			}
 		case <-k.ctx.Done():
 			return
-		}
-		now := k.c.Now()
-		to := target{r.tenant, r.body.Machine, r.body.Host, r.body.Port}
-		if at, is := lately[to]; is && now.Sub(at) < refusedAgain {
-			continue
-		}
-		if len(lately) >= refusedKept {
-			clear(lately)
-		}
-		if len(paces) >= refusedKept {
-			clear(paces)
-		}
-		lately[to] = now
-		pace := paces[r.body.Machine]
-		if pace == nil {
-			pace = &event.Pace{}
-			paces[r.body.Machine] = pace
-		}
-		if pace.Allow(now) {
-			k.tellRefusal(r)
 		}
 	}
 }

@@ -50,9 +50,9 @@ func TestNetwork(t *testing.T) {
 		"env":   "replies:\n  - calls: [{name: execute, args: {command: 'env; echo token is $FORGE_TOKEN'}}]\nelse: {text: done}\n",
 		"fetch": fmt.Sprintf("replies:\n  - calls: [{name: execute, args: {command: %q}}]\nelse: {text: done}\n", fetches),
 	}})
-	t.Run("Timeline", func(t *testing.T) { timeline(t, w.with(t)) })
 	t.Run("Egress", func(t *testing.T) { egress(t, w.with(t)) })
 	t.Run("Secret", func(t *testing.T) { secret(t, w.with(t)) })
+	t.Run("Timeline", func(t *testing.T) { timeline(t, w.with(t)) })
 }
 
 // ask sends a request from a machine. What becomes of it the log of decisions says.
