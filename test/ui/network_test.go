@@ -47,12 +47,10 @@ type allowed struct {
 // secret is sent to its host alone, is tested in test/e2e.
 func TestNetwork(t *testing.T) {
 	w := newWorld(t, setup{scripts: map[string]string{
-		"env":   "replies:\n  - calls: [{name: execute, args: {command: 'env; echo token is $FORGE_TOKEN'}}]\nelse: {text: done}\n",
-		"fetch": fmt.Sprintf("replies:\n  - calls: [{name: execute, args: {command: %q}}]\nelse: {text: done}\n", fetches),
+		"env": "replies:\n  - calls: [{name: execute, args: {command: 'env; echo token is $FORGE_TOKEN'}}]\nelse: {text: done}\n",
 	}})
 	t.Run("Egress", func(t *testing.T) { egress(t, w.with(t)) })
 	t.Run("Secret", func(t *testing.T) { secret(t, w.with(t)) })
-	t.Run("Timeline", func(t *testing.T) { timeline(t, w.with(t)) })
 }
 
 // ask sends a request from a machine. What becomes of it the log of decisions says.
@@ -75,9 +73,12 @@ type refusal struct {
 	Allow int    `json:"allow"` // buttons
 }
 
-// timeline asserts that what a run's machine may not send is in the run's log and in its row,
-// and that the row's rule lets the next try pass, of this run and of no other.
-func timeline(t *testing.T, w *world) {
+// What a run's machine may not send is in the run's log and in its row, and the row's rule
+// lets the next try pass, of this run and of no other.
+func TestNetwork_timeline(t *testing.T) {
+	w := newWorld(t, setup{scripts: map[string]string{
+		"fetch": fmt.Sprintf("replies:\n  - calls: [{name: execute, args: {command: %q}}]\nelse: {text: done}\n", fetches),
+	}})
 	run, other := w.run("fetch", api.StartRun{}), w.run("fetch", api.StartRun{})
 	do[any](w, "open", map[string]any{"path": "/runs/" + run.ID, "row": true})
 	const row = "GET " + publicIP + ":80/a"
