@@ -56,6 +56,7 @@ type world struct {
 	log     *bytes.Buffer
 	c       *client.Client
 	page    *browser.Browser
+	flags   []string // of the server
 	wire    *wire
 	program string // that is started instead of what programs built; "" = that
 	feed    *feed
@@ -67,6 +68,7 @@ type setup struct {
 	wired           bool              // the browser comes through a wire
 	fed             bool              // the browser comes through a feed
 	cold            bool              // no machine is warm: each has its sandbox's name
+	providers       string            // "" = gvisor
 }
 
 // newWorld starts a server with scripted models and logs a browser in.
@@ -90,6 +92,10 @@ func newWorld(t *testing.T, s setup) *world {
 		flags = append(flags, "--host-resolver-rules=MAP "+strings.TrimPrefix(w.origin(), "http://")+" "+via)
 	}
 	w.page = browser.Start(t, flags...)
+	w.flags = []string{"--providers", cmp.Or(s.providers, "gvisor")}
+	if strings.Contains(s.providers, "process") {
+		w.flags = append(w.flags, "--set", "unsafe_no_isolation=true")
+	}
 	config := "models:\n"
 	for name, text := range s.scripts {
 		path := "scripts/" + name + ".yaml"
@@ -105,7 +111,7 @@ func newWorld(t *testing.T, s setup) *world {
 	w.write("skete.yaml", config)
 	t.Cleanup(w.close)
 	w.start()
-	key, err := w.c.CreateKey(w.ctx(), api.CreateKey{Name: "person", Scopes: []string{"admin"}})
+	key, err := w.c.CreateKey(w.ctx(), api.CreateKey{Name: "ana", Scopes: []string{"admin"}})
 	w.ok(err)
 	do[struct{}](w, "enter", map[string]any{"key": key.Secret})
 	return w
@@ -141,8 +147,8 @@ func (w *world) start() {
 	dir, err := programs()
 	w.ok(err)
 	w.log = &bytes.Buffer{}
-	w.cmd = exec.Command(cmp.Or(w.program, filepath.Join(dir, "skete")), "serve", "--providers", "gvisor", "--listen", w.address,
-		"--set", "defaults.memory_mb=128", "--set", "defaults.disk_mb=64")
+	args := append([]string{"serve", "--listen", w.address, "--set", "defaults.memory_mb=128", "--set", "defaults.disk_mb=64"}, w.flags...)
+	w.cmd = exec.Command(cmp.Or(w.program, filepath.Join(dir, "skete")), args...)
 	w.cmd.Env = append(os.Environ(), "SKETE_HOME="+w.home, "SKETE_GUEST="+filepath.Join(dir, "skete-guest"), "SKETE_AGENTS_PROGRAM="+filepath.Join(dir, "skete-agent"), "SKETE_HOST_REGISTRIES=false")
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	w.ok(w.cmd.Start())

@@ -2217,7 +2217,10 @@ class TranscriptApproval(TypedDict):
     ask: NotRequired[Literal["question", "plan", "form"]]
     asked_at: str
     asked_seq: int
+    # the id of the key that decided, or what did so by itself
     by: NotRequired[str]
+    # what the key was called then
+    by_name: NotRequired[str]
     decided_seq: NotRequired[int]
     # missing: it is not decided yet
     decision: NotRequired[str]

@@ -15,6 +15,7 @@ import {
 	Pause,
 	Play,
 	ScrollText,
+	ShieldX,
 	SquareTerminal,
 	StickyNote,
 	TriangleAlert,
@@ -238,6 +239,7 @@ const noteLooks: Partial<Record<NoteItem["note"], [LucideIcon, string]>> = {
 	cancel: [CircleStop, "text-warn"],
 	resumed: [Play, "text-pause"],
 	lost: [TriangleAlert, "text-bad"],
+	refused: [ShieldX, "text-bad"],
 };
 
 function noteSummary(item: NoteItem): Summary {
@@ -251,7 +253,11 @@ function noteSummary(item: NoteItem): Summary {
 				<Safe>{clip(text, 300)}</Safe>
 			</span>
 		),
-		side: null,
+		side: item.refused && (
+			<span className="max-w-56 shrink-0 truncate text-bad max-sm:hidden">
+				<Safe>{item.detail}</Safe>
+			</span>
+		),
 	};
 }
 

@@ -1,7 +1,7 @@
 // What a row holds when it is open.
 
 import { Check, Circle, CircleDot } from "lucide-react";
-import { useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import { get } from "../api/http";
 import { Decision } from "../approvals/decision";
 import { clock, money, plural } from "../ui/format";
@@ -16,6 +16,8 @@ import { type CallItem, type InputItem, type Item, type RunFold, type ThreadFold
 import { argsOf, childOf, ItemRow, stringArg } from "./items";
 import { OutputText, Whole } from "./items_output";
 import { readTools } from "./rows";
+
+const Refusal = lazy(() => import("../pages/network-refusal"));
 
 interface BodyProps {
 	item: Exclude<Item, { kind: "text" }>;
@@ -50,6 +52,12 @@ export function ItemBody({ item, thread, fold, tick }: BodyProps) {
 				</>
 			);
 		case "note":
+			if (item.refused)
+				return (
+					<Suspense fallback={<p>{visible(item.detail)}</p>}>
+						<Refusal of={item.refused} at={item.at} />
+					</Suspense>
+				);
 			return <Plain text={item.detail || item.text} />;
 		default:
 			return <Plain text={item.text} />;
