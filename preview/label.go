@@ -79,7 +79,7 @@ func (p *Previews) parseHost(host string) (Target, error) {
 // the app.
 func (p *Previews) Match(host string) bool {
 	name := hostName(host)
-	return strings.HasSuffix(name, p.suffix) || p.bare != "" && name == p.bare
+	return strings.HasSuffix(name, p.suffix) || name == p.bare
 }
 
 // origin is where a target is shown.

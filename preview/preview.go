@@ -88,7 +88,7 @@ type Config struct {
 type Previews struct {
 	c      Config
 	suffix string // ".preview.<domain>"
-	bare   string // "preview.<domain>"; "" where that is the app
+	bare   string // "preview.<domain>"
 	scheme string
 	port   string // ":7733", or ""
 	signer signer
@@ -120,19 +120,20 @@ func Open(ctx context.Context, c Config) (*Previews, error) {
 	if err != nil {
 		return nil, err
 	}
+	if host, own := hostName(app.Host), "preview."+c.Domain; host == own || strings.HasSuffix(host, "."+own) {
+		return nil, errs.New(errs.Invalid, "the app's own host, %.80q, is one of previews: they are at %s and beneath it", host, own).
+			WithHint("give the app another name (origin), or previews another domain (preview.domain)")
+	}
 	s, err := openSigner(ctx, c.Grants)
 	if err != nil {
 		return nil, err
 	}
-	p := &Previews{c: c, suffix: ".preview." + c.Domain, scheme: app.Scheme, signer: s, log: c.Log, now: time.Now}
+	p := &Previews{c: c, suffix: ".preview." + c.Domain, bare: "preview." + c.Domain, scheme: app.Scheme, signer: s, log: c.Log, now: time.Now}
 	if port := app.Port(); port != "" {
 		p.port = ":" + port
 	}
 	if p.log == nil {
 		p.log = slog.New(slog.DiscardHandler)
-	}
-	if bare := strings.TrimPrefix(p.suffix, "."); bare != app.Hostname() {
-		p.bare = bare
 	}
 	p.apart = registrableApart(c.Domain, app.Hostname())
 	p.active = active{

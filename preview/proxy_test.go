@@ -698,6 +698,9 @@ func TestBadConfigs(t *testing.T) {
 		{AppOrigin: "http://u@a", Grants: kv, Dial: dial},
 		{AppOrigin: "http://*", Domain: "*", Grants: kv, Dial: dial},
 		{AppOrigin: appOrigin, Domain: "A", Grants: kv, Dial: dial},
+		{AppOrigin: "http://preview.localhost:7733", Grants: kv, Dial: dial},
+		{AppOrigin: "http://App.Preview.localhost:7733", Grants: kv, Dial: dial},
+		{AppOrigin: "https://5173-x.preview.example.net", Domain: "example.net", Grants: kv, Dial: dial},
 	} {
 		if p, err := Open(t.Context(), c); err == nil {
 			t.Errorf("%q, %q was taken", c.AppOrigin, c.Domain)

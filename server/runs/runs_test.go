@@ -553,7 +553,8 @@ func TestStory(t *testing.T) {
 		if a.status != tt.status || a.status < 300 && string(a.body) != tt.want {
 			t.Errorf("%s %s: %d %.80q (%d bytes)", tt.path, tt.ranges, a.status, a.body, len(a.body))
 		}
-		if a.status < 300 && (a.header.Get("Content-Type") != "application/octet-stream" || a.header.Get("Content-Disposition") != "attachment") {
+		if a.status < 300 && (a.header.Get("Content-Type") != "application/octet-stream" || a.header.Get("Content-Disposition") != "attachment" ||
+			!strings.HasPrefix(a.header.Get("Content-Security-Policy"), "sandbox;")) {
 			t.Errorf("%s: a browser might show it: %v", tt.path, a.header)
 		}
 	}

@@ -3,7 +3,7 @@ import type { FollowMessage, Schemas } from "../src/api/types";
 import { stale } from "../src/live/events";
 import { insideKey } from "../src/workspace/preview_data";
 import { logOf, plain } from "../src/workspace/preview_log";
-import { apart, appState, choices, elsewhere, firstPort, pathOf, portOf, type Service } from "../src/workspace/preview_state";
+import { apart, appState, choices, elsewhere, firstPort, may, pathOf, portOf, type Service } from "../src/workspace/preview_state";
 
 const service = (state: Service["state"], more: Partial<Service> = {}): Service => ({
 	name: "web",
@@ -75,6 +75,11 @@ test("an app without an origin of its own is not shown", () => {
 	expect(apart(made(`${own}/`, "http://other.example/"), page)).toBe(null);
 	expect(apart(made("javascript:alert(1)", "javascript:alert(1)"), page)).toBe(null);
 	expect(apart(made("/preview", "/preview"), page)).toBe(null);
+});
+
+test("a frame opens windows and saves files where a person allowed it, and never leaves its sandbox", () => {
+	expect(may(false)).toBe("allow-scripts allow-forms allow-same-origin");
+	expect(may(true).split(" ").slice(3)).toEqual(["allow-popups", "allow-downloads"]);
 });
 
 test("a page that was opened by an address is sent to the name that frames apps", () => {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/http"
@@ -52,6 +53,10 @@ func (r *running) browse(ctx context.Context, c *server.Config) error {
 		return err
 	}
 	r.onClose(previews.Close)
+	if sameSite("preview."+cmp.Or(r.c.Preview.Domain, "localhost"), hostOf(origin)) {
+		r.c.Log.Warn("previews share a site with the app: what runs in a sandbox can set cookies for both; use another domain for previews",
+			"preview.domain", r.c.Preview.Domain, "origin", origin)
+	}
 	r.previews.Store(previews)
 	c.Previews = previews
 	r.sweep(c.Logins.Sweep, previews.Sweep, r.sweepTokens)
@@ -85,10 +90,6 @@ func (r *running) openPreviews(ctx context.Context, origin string, desk *login.S
 	if err != nil {
 		return nil, err
 	}
-	if sameSite(r.c.Preview.Domain, hostOf(origin)) {
-		r.c.Log.Warn("previews share a site with the app: what runs in a sandbox can set cookies for both; use another domain for previews",
-			"preview.domain", r.c.Preview.Domain, "origin", origin)
-	}
 	return preview.Open(ctx, preview.Config{
 		PlatformPorts: platformPorts,
 		Domain:        r.c.Preview.Domain, AppOrigin: origin, Grants: grants, Owner: desk.Good, Secret: key.Form, Supervisor: supervisor, Log: r.c.Log,
@@ -111,12 +112,13 @@ var platformPorts = []uint16{49983}
 
 // sameSite reports whether two host names seem to have one registrable domain.
 // It has no list of those under which anybody can register, and takes what looks
-// like co.uk for one. localhost and addresses are for development.
+// like co.uk for one. To browsers localhost is such a suffix as com is: each name
+// beneath it is a site, and it is none itself. Addresses are none either.
 func sameSite(a, b string) bool {
 	site := func(host string) string {
 		labels := strings.Split(strings.TrimSuffix(strings.ToLower(host), "."), ".")
 		n, keep := len(labels), 2
-		if n < 2 || net.ParseIP(host) != nil || labels[n-1] == "localhost" {
+		if n < 2 || net.ParseIP(host) != nil {
 			return ""
 		}
 		if n > 2 && len(labels[n-1]) == 2 && len(labels[n-2]) <= 3 {

@@ -13,7 +13,7 @@ import type { PaneProps } from "./pane";
 import { useInside } from "./preview_data";
 import { Copy, LinksDialog } from "./preview_links";
 import { Crashed, Services } from "./preview_services";
-import { type AppState, apart, appState, choices, elsewhere, firstPort, pathOf, portOf, type Service } from "./preview_state";
+import { type AppState, apart, appState, choices, elsewhere, firstPort, may, pathOf, portOf, type Service } from "./preview_state";
 import { AppWord } from "./preview_word";
 import { offOf } from "./terminal_off";
 import { OffBox } from "./terminal_offbox";
@@ -36,7 +36,11 @@ export default function PreviewPane({ sandbox, past, hidden }: PaneProps) {
 	const [width, setWidth] = useState(0);
 	const [links, setLinks] = useState(false);
 	const app = appState(port, inside.services, inside.ports);
-	const frame = useFrame(sandbox, port, path, app, !off && !hidden && inside.known);
+	// Which previews may open windows and save files. It is asked anew for each, and after a reload of the page.
+	const [free, setFree] = useState<readonly string[]>([]);
+	const own = `${sandbox} ${port}`;
+	const freed = free.includes(own);
+	const frame = useFrame({ sandbox, port, path, freed, app, on: !off && !hidden && inside.known });
 	useRestored(sandbox, app.service, frame.reload);
 
 	if (off) return <OffBox sandbox={sandbox} off={off} />;
@@ -65,6 +69,15 @@ export default function PreviewPane({ sandbox, past, hidden }: PaneProps) {
 						<ExternalLink size={14} aria-hidden />
 					</a>
 				)}
+				<label className="button" title="Otherwise the app can neither save files nor open windows">
+					<input
+						type="checkbox"
+						checked={freed}
+						disabled={!port}
+						onChange={(e) => setFree(e.target.checked ? [...free, own] : free.filter((f) => f !== own))}
+					/>
+					Downloads and popups
+				</label>
 				<button type="button" className="button" onClick={() => setLinks(true)}>
 					<Link2 size={14} aria-hidden />
 					Public links
@@ -95,8 +108,19 @@ interface Shown {
 	url: URL;
 	origin: string;
 	port: number;
+	/** freed: it may open windows and save files. */
+	freed: boolean;
 	/** turn makes each load a frame of its own. */
 	turn: number;
+}
+
+interface Wanted {
+	sandbox: string;
+	port: number;
+	path: string;
+	freed: boolean;
+	app: AppState;
+	on: boolean;
 }
 
 interface Frame {
@@ -106,13 +130,13 @@ interface Frame {
 }
 
 /** useFrame asks for a way in, which is good once, when there is an app to see, and for another to see it anew. */
-function useFrame(sandbox: string, port: number, path: string, app: AppState, on: boolean): Frame {
+function useFrame({ sandbox, port, path, freed, app, on }: Wanted): Frame {
 	const [shown, setShown] = useState<Shown | null>(null);
 	const [error, setError] = useState<unknown>(null);
 	const [turn, setTurn] = useState(0);
 	const reload = useCallback(() => setTurn((n) => n + 1), []);
 	const there = app.word === "ready" || app.word === "unready";
-	const wanted = `${sandbox} ${port} ${path} ${turn}`;
+	const wanted = `${sandbox} ${port} ${path} ${freed} ${turn}`;
 	const done = useRef("");
 	const was = useRef(there);
 	// An app that was away and is back is loaded again, but a dev server tells its page by itself.
@@ -129,15 +153,16 @@ function useFrame(sandbox: string, port: number, path: string, app: AppState, on
 				if (!current()) return;
 				const to = apart(made, location.origin);
 				setError(to ? null : new Error("The preview has no origin of its own, so it is not shown."));
-				setShown((old) => to && { ...to, port, turn: (old?.turn ?? 0) + 1 });
+				setShown((old) => to && { ...to, port, freed, turn: (old?.turn ?? 0) + 1 });
 			})
 			.catch((err: unknown) => {
 				if (!current()) return;
 				setShown(null);
 				setError(err);
 			});
-	}, [sandbox, port, path, there, on, wanted]);
-	return { shown: shown?.port === port ? shown : null, error, reload };
+	}, [sandbox, port, path, freed, there, on, wanted]);
+	// What a frame may do is set when it is made; one that may do other things than is wanted now is not left there.
+	return { shown: shown?.port === port && shown.freed === freed ? shown : null, error, reload };
 }
 
 /** useRestored loads the app again after files went back, unless its dev server tells it. */
@@ -172,7 +197,7 @@ function Stage({ sandbox, app, frame, width }: { sandbox: string; app: AppState;
 					key={frame.shown.turn}
 					title="The app of this machine"
 					src={frame.shown.url.href}
-					sandbox="allow-scripts allow-forms allow-same-origin"
+					sandbox={may(frame.shown.freed)}
 					referrerPolicy="no-referrer"
 					allow=""
 					className={crashed ? "hidden" : "min-h-40 flex-1 self-center border-0"}

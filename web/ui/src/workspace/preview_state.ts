@@ -78,6 +78,9 @@ export function pathOf(text: string): string {
 	return `/${path.replace(/^[/\\]+/, "")}`;
 }
 
+/** may is what a frame of an app may do; freed = also open windows, which may do no more than it, and save files. */
+export const may = (freed: boolean): string => `allow-scripts allow-forms allow-same-origin${freed ? " allow-popups allow-downloads" : ""}`;
+
 /** apart checks that an app has an origin of its own; what it says is not believed otherwise. */
 export function apart(made: Schemas["Preview"], page: string): { url: URL; origin: string } | null {
 	let url: URL;
