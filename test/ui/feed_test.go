@@ -36,13 +36,10 @@ const barePath = "/bare"
 func newFeed(t *testing.T, to string) *feed {
 	t.Helper()
 	f := &feed{to: to, sockets: map[string]*websocket.Conn{}, opened: make(chan string, 64)}
-	back := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: to})
-	direct := back.Director
-	back.Director = func(r *http.Request) {
-		host := r.Host
-		direct(r)
-		r.Host = host // the server looks at it
-	}
+	back := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(&url.URL{Scheme: "http", Host: to})
+		r.Out.Host = r.In.Host // the server looks at it
+	}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+barePath, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -108,7 +105,7 @@ func (f *feed) relay(w http.ResponseWriter, r *http.Request) {
 	for _, name := range []string{"Cookie", "Origin"} {
 		header[name] = r.Header[name]
 	}
-	up, _, err := websocket.Dial(r.Context(), "ws://"+f.to+r.URL.RequestURI(), &websocket.DialOptions{HTTPHeader: header, Host: r.Host}) //nolint:bodyclose // it has none
+	up, _, err := websocket.Dial(r.Context(), "ws://"+f.to+r.URL.RequestURI(), &websocket.DialOptions{HTTPHeader: header, Host: r.Host})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return
