@@ -256,8 +256,7 @@ const steps = {
     return {};
   },
 
-  // rows counts what a long run takes. All older pages are loaded by going up; then the
-  // timeline is moved, so many pixels a frame.
+  // rows counts what a long run takes. All older pages are loaded by going up.
   async rows({page, state, args}) {
     const feed = page.locator('[role=feed]').first();
     const nodes = () => page.evaluate(() => document.querySelectorAll('*').length);
@@ -271,26 +270,7 @@ const steps = {
       return size > 0 && lowest === 1 && size;
     });
     await ready(page, state, args);
-    const moved = {};
-    for (const step of [60, 400]) {
-      moved[step] = await feed.evaluate(async (f, step) => {
-        f.scrollTop = 0;
-        const gaps = [];
-        let most = 0, last = await new Promise((r) => requestAnimationFrame(r));
-        for (let i = 0; i < 180; i++) {
-          f.scrollTop += step;
-          const now = await new Promise((r) => requestAnimationFrame(r));
-          gaps.push(now - last);
-          last = now;
-          if (i % 20 === 0) most = Math.max(most, document.querySelectorAll('*').length);
-        }
-        gaps.sort((a, b) => a - b);
-        const sum = gaps.reduce((a, b) => a + b, 0);
-        return {fps: Math.round(gaps.length / sum * 10000) / 10, p95_ms: Math.round(gaps[Math.floor(gaps.length * 0.95)]), nodes: most};
-      }, step);
-    }
-    const heap = await page.evaluate(() => Math.round((performance.memory?.usedJSHeapSize ?? 0) / (1 << 20)));
-    return {total, first_nodes: first, all_nodes: await nodes(), heap_mb: heap, moved};
+    return {total, first_nodes: first, all_nodes: await nodes()};
   },
 
   // many opens a run in many tabs, and counts those that are live.

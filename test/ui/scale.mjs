@@ -1,5 +1,5 @@
 // What tests do with long runs and fast streams. Times are in ms, by the page's own clock.
-import {until, ready} from './page.mjs';
+import {until, ready, newPage} from './page.mjs';
 
 export default async ({browser, state, args}) => {
   const {page} = state;
@@ -11,19 +11,63 @@ export default async ({browser, state, args}) => {
 const median = (list) => list.toSorted((a, b) => a - b)[Math.floor(list.length / 2)];
 
 // heap is what the page's objects take after a collection.
-async function heap({cdp}) {
+export async function heap({cdp}) {
   await cdp.send('HeapProfiler.collectGarbage');
   const {usedSize} = await cdp.send('Runtime.getHeapUsage');
   return Math.round(usedSize / (1 << 20));
 }
 
-const nodes = (page) => page.evaluate(() => document.querySelectorAll('*').length);
+export const nodes = (page) => page.evaluate(() => document.querySelectorAll('*').length);
 
 // toRow goes to a run and waits for its first row, and for the frame that shows it.
 async function toRow(page, url) {
   await page.goto(url, {waitUntil: 'commit'});
   await page.locator('[data-kind]').first().waitFor();
   return page.evaluate(() => new Promise((r) => requestAnimationFrame(() => r(performance.now()))));
+}
+
+// slow makes the page's processor so many times slower, and its network one of so many Mbit/s; 0 = as it is.
+async function slow({cdp}, cpu, mbit) {
+  await cdp.send('Emulation.setCPUThrottlingRate', {rate: cpu});
+  await cdp.send('Network.enable');
+  const bytes = mbit ? mbit * 1e6 / 8 : -1;
+  await cdp.send('Network.emulateNetworkConditions', {offline: false, latency: mbit ? 20 : 0, downloadThroughput: bytes, uploadThroughput: bytes});
+}
+
+// plainList fills an empty page with a list that is as high as a timeline, and does nothing.
+function plainList(rows) {
+  const feed = document.createElement('div');
+  feed.setAttribute('role', 'feed');
+  feed.style.cssText = 'height:600px;overflow:auto';
+  for (let i = 0; i < rows; i++) {
+    const row = document.createElement('div');
+    row.style.cssText = 'height:28px';
+    row.textContent = `write_todos: ${i} of ${rows}`;
+    feed.append(row);
+  }
+  document.body.append(feed);
+}
+
+// scroll moves a list from its beginning by so many pixels in each of so many frames.
+async function scroll({step, frames}) {
+  const feed = document.querySelector('[role=feed]');
+  const frame = () => new Promise((r) => requestAnimationFrame(r));
+  feed.scrollTop = 0;
+  const gaps = [];
+  let nodes = 0, last = await frame();
+  for (let i = 0; i < frames; i++) {
+    feed.scrollTop += step;
+    const now = await frame();
+    gaps.push(now - last);
+    last = now;
+    if (i % 20 === 0) nodes = Math.max(nodes, document.querySelectorAll('*').length);
+  }
+  gaps.sort((a, b) => a - b);
+  const sum = gaps.reduce((a, b) => a + b, 0);
+  return {
+    fps: Math.round(frames / sum * 10000) / 10, p95_ms: Math.round(gaps[Math.floor(frames * 0.95)] * 10) / 10,
+    nodes, moved_px: Math.round(feed.scrollTop),
+  };
 }
 
 // pageUp scrolls to where older events are asked for, and follows the row that is on top there,
@@ -96,17 +140,49 @@ function watchPaint() {
 }
 
 const steps = {
-  // opened opens two runs in turn, so often, and says how long the middle one took to its first row.
+  // opened opens two runs in turn, so often, and says how long the middle one took to its first row;
+  // if asked, in a browser with a slower processor and a slower network.
   async opened({page, state, args}) {
     const took = {short: [], long: []};
-    for (let i = 0; i <= args.times; i++) {
-      for (const which of ['short', 'long']) {
-        const ms = await toRow(page, args.origin + args[which]);
-        await ready(page, state, args);
-        if (i) took[which].push(Math.round(ms)); // the first time fills the browser's caches
+    await slow(state, args.cpu ?? 1, args.mbit ?? 0);
+    try {
+      for (let i = 0; i <= args.times; i++) {
+        for (const which of ['short', 'long']) {
+          const ms = await toRow(page, args.origin + args[which]);
+          await ready(page, state, args);
+          if (i) took[which].push(Math.round(ms)); // the first time fills the browser's caches
+        }
       }
+    } finally {
+      await slow(state, 1, 0);
     }
     return {short_ms: median(took.short), long_ms: median(took.long), took};
+  },
+
+  // scrolled moves the timeline that is open, and then a list of as many plain rows that does no
+  // more than be there; twice in turn, of which the better counts: others use the machine too.
+  async scrolled({browser, page, state, args}) {
+    const plain = await newPage(browser, state);
+    await plain.evaluate(plainList, args.rows);
+    const best = {};
+    for (let round = 0; round < 2; round++) {
+      for (const [name, p] of [['ui', page], ['plain', plain]]) {
+        await p.bringToFront();
+        best[name] ??= {};
+        for (const step of args.steps) {
+          const got = await p.evaluate(scroll, {step, frames: args.frames});
+          const was = best[name][step] ?? got;
+          best[name][step] = {
+            fps: Math.max(was.fps, got.fps), p95_ms: Math.min(was.p95_ms, got.p95_ms),
+            nodes: Math.max(was.nodes, got.nodes), moved_px: Math.min(was.moved_px, got.moved_px),
+          };
+        }
+      }
+    }
+    await plain.close();
+    state.pages.delete(plain);
+    await page.bringToFront();
+    return {...best, heap_mb: await heap(state)};
   },
 
   // paged opens a run and goes up by pages of older events. The row that was on top has to stay
