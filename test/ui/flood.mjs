@@ -47,6 +47,7 @@ const steps = {
     const all = row.getByRole('button', {name: /^Open /});
     await all.waitFor();
     const shown = await row.innerText();
+    const opens = await all.innerText();
     await all.click();
     const pager = row.getByRole('region', {name: 'All of the output'});
     await pager.waitFor();
@@ -61,8 +62,8 @@ const steps = {
       if (/^no/.test(text)) throw new Error(text);
       return /^at /.test(text) && text;
     });
-    await until(args, `the lines about ${args.search}`, async () => (await box.innerText()).includes(args.search));
-    const foundInView = await inView(box, args.search);
+    await until(args, `the line ${args.search} where it is seen`, () => inView(box, args.search));
+    const marked = await pager.locator('mark').allInnerTexts();
     await search.fill(args.absent);
     await search.press('Enter');
     const absent = await until(args, `${args.absent} is not found`, async () => {
@@ -78,7 +79,7 @@ const steps = {
     await ready(page, state, args);
     const most = [...got.requests].reduce((a, b) => (b[1] > a[1] ? b : a), ['', 0]);
     return {
-      shown, says, found, found_in_view: foundInView, absent, nodes: await nodes(page), heap_mb: await heap(state),
+      shown, says, found, opens, marked, absent, nodes: await nodes(page), heap_mb: await heap(state),
       requests: got.requests.size, most_bytes: most[1], most_url: got.urls.get(most[0]) ?? '', socket_bytes: got.socket,
     };
   },

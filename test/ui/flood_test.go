@@ -33,17 +33,18 @@ func TestScale_output(t *testing.T) {
 	w := newWorld(t, setup{scripts: map[string]string{"flood": executes(fmt.Sprintf("seq %d %d", first, last))}})
 	run := w.ended(w.run("flood", api.StartRun{}).ID)
 	got := flood[struct {
-		Shown       string   `json:"shown"`
-		Says        []string `json:"says"`
-		Found       string   `json:"found"`
-		FoundInView bool     `json:"found_in_view"`
-		Absent      string   `json:"absent"`
-		Nodes       int      `json:"nodes"`
-		Heap        int      `json:"heap_mb"`
-		Requests    int      `json:"requests"`
-		Most        int      `json:"most_bytes"`
-		MostURL     string   `json:"most_url"`
-		Socket      int      `json:"socket_bytes"`
+		Shown    string   `json:"shown"`
+		Says     []string `json:"says"`
+		Found    string   `json:"found"`
+		Opens    string   `json:"opens"`
+		Marked   []string `json:"marked"`
+		Absent   string   `json:"absent"`
+		Nodes    int      `json:"nodes"`
+		Heap     int      `json:"heap_mb"`
+		Requests int      `json:"requests"`
+		Most     int      `json:"most_bytes"`
+		MostURL  string   `json:"most_url"`
+		Socket   int      `json:"socket_bytes"`
 	}](w, "flooded", map[string]any{
 		"path": "/runs/" + run.ID, "first": fmt.Sprint(first), "last": fmt.Sprint(last),
 		"search": fmt.Sprint(last - 1000), "absent": fmt.Sprint(first + lines/2),
@@ -74,7 +75,13 @@ func TestScale_output(t *testing.T) {
 			t.Errorf("the row lacks the line %d: %s", line, got.Shown)
 		}
 	}
-	if want := []string{"524 KB of 104 MB were kept."}; !slices.Equal(got.Says, want) {
+	if want := "Open what is kept of 104 MB"; got.Opens != want {
+		t.Errorf("the row offers to %q, not to %q", got.Opens, want)
+	}
+	if want := []string{fmt.Sprint(last - 1000)}; !slices.Equal(got.Marked, want) {
+		t.Errorf("a search marks %q, not %q", got.Marked, want)
+	}
+	if want := []string{"524 KB of 104 MB were kept, the beginning and the end; what was between them is left out."}; !slices.Equal(got.Says, want) {
 		t.Errorf("the page says %q of what is kept, not %q", got.Says, want)
 	}
 	if !strings.HasPrefix(got.Found, "at 5") || got.Absent != "not found" {

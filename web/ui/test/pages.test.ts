@@ -14,7 +14,7 @@ function reader(text: string): { read: Read; size: number; most: () => number } 
 async function whole(text: string): Promise<string> {
 	const { read, size } = reader(text);
 	const out: string[] = [];
-	for (let n = 0; n * pieceBytes < size; n++) out.push(await piece(read, n, size));
+	for (let n = 0; n * pieceBytes < size; n++) out.push((await piece(read, n, size)).text);
 	return out.join("\n");
 }
 
@@ -33,8 +33,19 @@ test("a line that begins at the border of a piece is not lost", async () => {
 
 test("one line of megabytes is cut, and says so", async () => {
 	const { read, size } = reader("x".repeat(200_000));
-	expect(await piece(read, 0, size)).toMatch(/… \d+ more characters … the line goes on$/);
-	expect(await piece(read, 1, size)).toBe(`… ${pieceBytes} bytes of one line`);
+	expect((await piece(read, 0, size)).text).toMatch(/… \d+ more characters … the line goes on$/);
+	expect((await piece(read, 1, size)).text).toBe(`… ${pieceBytes} bytes of one line`);
+});
+
+test("a piece tells which of its lines holds a byte", async () => {
+	const text = Array.from({ length: 9000 }, (_, i) => `line ${i}`).join("\n");
+	const { read, size } = reader(text);
+	for (const words of ["line 0\n", "line 17\n", "ine 17\n", "line 4000\n", "line 8999"]) {
+		const at = text.indexOf(words);
+		const { text: shown, line } = await piece(read, Math.floor(at / pieceBytes), size, at);
+		expect(shown.split("\n")[line]).toContain(words.trim());
+	}
+	expect((await piece(read, 1, size)).line).toBe(-1);
 });
 
 test("a search goes through all of it and keeps no more than a part", async () => {

@@ -6,7 +6,7 @@ import { send } from "../api/http";
 import { bytes, plural } from "../ui/format";
 import { ProblemBox } from "../ui/problem";
 import { spans } from "../ui/sgr";
-import { clipLines, headTail, piece, pieceBytes, type Read, search, windowBytes } from "./pages";
+import { clipLines, headTail, type Piece, piece, pieceBytes, type Read, search, windowBytes } from "./pages";
 
 const headLines = 100;
 const tailLines = 200;
@@ -48,13 +48,16 @@ export function OutputText({ text }: { text: string }) {
 	);
 }
 
-/** Whole opens all of a call's output, where what is here is a part of it. */
+/** wholeMax is the most that is surely kept of an output: a command's first and last 256 KB. */
+const wholeMax = 512 << 10;
+
+/** Whole opens all of a call's output that is kept, where what is here is a part of it. */
 export function Whole({ run, call, size }: { run: string; call: string; size: number }) {
 	const [open, setOpen] = useState(false);
 	if (!open)
 		return (
 			<button type="button" className="button mt-1 self-start" onClick={() => setOpen(true)}>
-				Open all ({bytes(size)})
+				{size > wholeMax ? `Open what is kept of ${bytes(size)}` : `Open all (${bytes(size)})`}
 			</button>
 		);
 	return <Kept run={run} call={call} written={size} onClose={() => setOpen(false)} />;
@@ -77,7 +80,7 @@ function Kept({ run, call, written, onClose }: { run: string; call: string; writ
 		<>
 			{size < written && (
 				<p className="text-quiet">
-					{bytes(size)} of {bytes(written)} were kept.
+					{bytes(size)} of {bytes(written)} were kept, the beginning and the end; what was between them is left out.
 				</p>
 			)}
 			<Pager run={run} call={call} size={size} onClose={onClose} />
@@ -105,7 +108,7 @@ function reader(run: string, call: string): Read {
 function Pager({ run, call, size, onClose }: { run: string; call: string; size: number; onClose(): void }) {
 	const read = useMemo(() => reader(run, call), [run, call]);
 	const [start, setStart] = useState(0); // of the window, in pieces
-	const [hit, setHit] = useState(-1);
+	const [hit, setHit] = useState(-1); // a byte
 	const box = useRef<HTMLDivElement>(null);
 	const per = windowBytes / pieceBytes;
 	const pieces = Math.ceil(size / pieceBytes);
@@ -123,7 +126,7 @@ function Pager({ run, call, size, onClose }: { run: string; call: string; size: 
 	};
 	const show = (at: number) => {
 		const n = Math.floor(at / pieceBytes);
-		setHit(n);
+		setHit(at);
 		setStart(Math.floor(n / per) * per);
 		requestAnimationFrame(() => list.scrollToIndex(n % per, { align: "start" }));
 	};
@@ -154,17 +157,16 @@ function Pager({ run, call, size, onClose }: { run: string; call: string; size: 
 				</button>
 			</div>
 			{/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls needs the keys. */}
-			<div ref={box} tabIndex={0} className="h-96 overflow-auto bg-sunken">
+			<div ref={box} data-pager tabIndex={0} className="h-96 overflow-auto bg-sunken">
 				<div style={{ height: list.getTotalSize(), position: "relative" }}>
 					{list.getVirtualItems().map((row) => (
 						<div
 							key={row.key}
 							data-index={row.index}
 							ref={list.measureElement}
-							className={hit === start + row.index ? "bg-warn-ground" : ""}
 							style={{ position: "absolute", top: 0, left: 0, right: 0, transform: `translateY(${row.start}px)` }}
 						>
-							<Piece read={read} n={start + row.index} size={size} />
+							<Lines read={read} n={start + row.index} size={size} hit={Math.floor(hit / pieceBytes) === start + row.index ? hit : -1} />
 						</div>
 					))}
 				</div>
@@ -173,21 +175,50 @@ function Pager({ run, call, size, onClose }: { run: string; call: string; size: 
 	);
 }
 
-function Piece({ read, n, size }: { read: Read; n: number; size: number }) {
-	const [text, setText] = useState<string | null>(null);
+/** center scrolls the pager, and not what it is in. */
+function center(line: HTMLElement): void {
+	const box = line.closest("[data-pager]");
+	if (!box) return;
+	const [at, of] = [line.getBoundingClientRect(), box.getBoundingClientRect()];
+	box.scrollTop += at.top - of.top - box.clientHeight / 2;
+}
+
+/** Lines are those of a piece; the one that was searched for is marked, and brought to where it is seen. */
+function Lines({ read, n, size, hit }: { read: Read; n: number; size: number; hit: number }) {
+	const [got, setGot] = useState<Piece | null>(null);
 	const [problem, setProblem] = useState<unknown>(null);
+	const mark = useRef<HTMLElement>(null);
 	useEffect(() => {
 		const stop = new AbortController();
-		piece(read, n, size, stop.signal)
-			.then(setText)
+		piece(read, n, size, hit, stop.signal)
+			.then(setGot)
 			.catch((err) => !stop.signal.aborted && setProblem(err));
 		return () => stop.abort();
-	}, [read, n, size]);
+	}, [read, n, size, hit]);
+	useEffect(() => {
+		if (!got || got.line < 0) return;
+		// The list learns in the next frame how high the piece is, and moves what is below.
+		let frame = requestAnimationFrame(() => {
+			frame = requestAnimationFrame(() => mark.current && center(mark.current));
+		});
+		return () => cancelAnimationFrame(frame);
+	}, [got]);
 	if (problem !== null) return <ProblemBox of={problem} />;
-	if (text === null) return <div className="h-96 p-2 text-quiet">…</div>;
+	if (got === null) return <div className="h-96 p-2 text-quiet">…</div>;
+	const lines = got.line < 0 ? [] : got.text.split("\n");
 	return (
 		<pre className="whitespace-pre-wrap break-all px-2">
-			<Coloured text={text} />
+			{got.line < 0 ? (
+				<Coloured text={got.text} />
+			) : (
+				<>
+					<Coloured text={`${lines.slice(0, got.line).join("\n")}${got.line ? "\n" : ""}`} />
+					<mark ref={mark} className="bg-warn-ground text-inherit underline">
+						<Coloured text={lines[got.line] ?? ""} />
+					</mark>
+					<Coloured text={`\n${lines.slice(got.line + 1).join("\n")}`} />
+				</>
+			)}
 		</pre>
 	);
 }

@@ -12,12 +12,27 @@ export const lineMax = 4096;
 /** Read returns the bytes from..to-1 of an output. */
 export type Read = (from: number, to: number, signal?: AbortSignal) => Promise<Uint8Array>;
 
-/** piece is the text of the lines that begin in the n-th piece. */
-export async function piece(read: Read, n: number, size: number, signal?: AbortSignal): Promise<string> {
+/** Piece is the text of a piece; of its lines, line holds the byte that was asked for. */
+export interface Piece {
+	text: string;
+	line: number;
+}
+
+/** piece is the text of the lines that begin in the n-th piece. A place that a line of the piece
+ * before goes on to is told as the first line. */
+export async function piece(read: Read, n: number, size: number, at = -1, signal?: AbortSignal): Promise<Piece> {
 	const start = n * pieceBytes;
 	const from = Math.max(0, start - 1);
 	const bytes = await read(from, Math.min(size, start + pieceBytes + overlapBytes), signal);
-	return linesOf(bytes, start - from, pieceBytes, start + pieceBytes >= size);
+	const text = linesOf(bytes, start - from, pieceBytes, start + pieceBytes >= size);
+	return { text, line: at < start ? -1 : lineAt(bytes, start - from, at - from) };
+}
+
+/** lineAt counts the lines from where the first one begins after `skip` bytes to the byte at `at`. */
+export function lineAt(bytes: Uint8Array, skip: number, at: number): number {
+	let n = skip > 0 && bytes[skip - 1] !== 10 ? -1 : 0;
+	for (let i = skip; i < at; i++) if (bytes[i] === 10) n++;
+	return Math.max(0, n);
 }
 
 /** linesOf cuts the lines that begin in the first `length` bytes after `skip`. */
