@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { clipLines, headTail, lineMax, piece, pieceBytes, type Read, search } from "../src/run/pages";
+import { clipLines, headTail, lineMax } from "../src/run/lines";
+import { piece, pieceBytes, type Read, search } from "../src/run/pages";
 
 function reader(text: string): { read: Read; size: number; most: () => number } {
 	const bytes = new TextEncoder().encode(text);

@@ -44,28 +44,3 @@ export function useKeys(actions: readonly [string, () => unknown][]): void {
 		return () => document.removeEventListener("keydown", on);
 	}, []);
 }
-
-/** keyTable is what the help says. */
-export const keyTable: [string, string][] = [
-	["j, k", "next, previous item"],
-	["J, K", "next, previous step"],
-	["Enter", "open or close the item; open a sub-agent"],
-	["e", "open or close all of the item's kind"],
-	["o", "open the item's file in the workspace"],
-	[".", "what can be done from the item: revert only its step, fork, copy"],
-	["u", "undo to before the item's step; shows the plan"],
-	["Ctrl Z, Ctrl Shift Z", "undo, redo; shows the plan"],
-	["/", "find in the run"],
-	["n, N", "next, previous place that was found"],
-	["f", "follow what comes, or stay here"],
-	["g l", "go to what is live"],
-	["[, ]", "look at the revision before, after, as it was"],
-	["p", "play what was recorded, or pause"],
-	["t", "the bar by time, or by event"],
-	["A", "go to what waits for you"],
-	["1 to 4", "panes of the workspace"],
-	["Ctrl `", "the terminal"],
-	["Ctrl \\", "show or hide the workspace"],
-	["F6", "next part of the page"],
-	["?", "this list"],
-];

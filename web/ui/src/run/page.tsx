@@ -16,7 +16,6 @@ import { type Scene, SceneContext } from "./context";
 import type { RunFold, ThreadFold } from "./fold";
 import { Fork } from "./fork";
 import { RunHeader } from "./header";
-import { Help } from "./help";
 import { useKeys } from "./keys";
 import { isLost } from "./lost";
 import { Origin } from "./origin";
@@ -28,6 +27,7 @@ import { trackOf } from "./track";
 
 const Actions = lazy(() => import("./actions").then((m) => ({ default: m.Actions })));
 
+const Help = lazy(() => import("./help"));
 const Halted = lazy(() => import("./halted")); // few runs need it
 
 export default function RunPage({ id }: { id: string }) {
@@ -100,6 +100,8 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 	const [place, setPlace] = useState<Place>("timeline");
 	const [drawer, setDrawer] = useState(false);
 	const [help, setHelp] = useState(false);
+	const helped = useRef(false);
+	helped.current ||= help;
 	const [forkAt, setForkAt] = useState(0);
 	const [acting, setActing] = useState<Pick<Of, "item" | "thread"> | null>(null);
 	const acted = useRef(false); // most never ask
@@ -233,7 +235,11 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 				<Scrubber thread={now.fold.thread(root)} machine={ownMachine} version={now.version} first={now.firstSeq} at={at} onAt={setAt} />
 				{small && <PlaceBar place={place} onPlace={setPlace} onPane={openPane} />}
 			</div>
-			<Help open={help} onClose={() => setHelp(false)} />
+			{helped.current && (
+				<Suspense fallback={null}>
+					<Help open={help} onClose={() => setHelp(false)} />
+				</Suspense>
+			)}
 			{acted.current && (
 				<Suspense fallback={null}>
 					<Actions

@@ -1,13 +1,14 @@
 // A long output in pieces: which lines a piece shows, and a search that reads the whole without
 // keeping it.
 
+import { clipLines } from "./lines";
+
 /** pieceBytes is what one row of the pager holds, windowBytes what can be scrolled at once: a
  * page of hundreds of megabytes would be higher than browsers draw. */
 export const pieceBytes = 32 << 10;
 export const windowBytes = 1 << 20;
 const overlapBytes = 4 << 10;
 const scanBytes = 1 << 20;
-export const lineMax = 4096;
 
 /** Read returns the bytes from..to-1 of an output. */
 export type Read = (from: number, to: number, signal?: AbortSignal) => Promise<Uint8Array>;
@@ -51,23 +52,6 @@ export function linesOf(bytes: Uint8Array, skip: number, length: number, last: b
 		cut = at < 0;
 	} else if (bytes[end - 1] === 10) end--;
 	return clipLines(new TextDecoder().decode(bytes.subarray(begin, end))) + (cut ? " … the line goes on" : "");
-}
-
-/** clipLines cuts lines that are too long to be read, and says by how much. */
-export function clipLines(text: string): string {
-	if (text.length <= lineMax) return text;
-	return text
-		.split("\n")
-		.map((l) => (l.length > lineMax ? `${l.slice(0, lineMax)}… ${l.length - lineMax} more characters` : l))
-		.join("\n");
-}
-
-/** headTail keeps the first and the last lines of a text; cut counts those between. */
-export function headTail(text: string, head: number, tail: number): { head: string; cut: number; tail: string } {
-	const lines = text.split("\n");
-	if (lines.at(-1) === "") lines.pop();
-	if (lines.length <= head + tail) return { head: lines.join("\n"), cut: 0, tail: "" };
-	return { head: lines.slice(0, head).join("\n"), cut: lines.length - head - tail, tail: lines.slice(-tail).join("\n") };
 }
 
 /** search returns the offset of the next place after `from` that holds the words, or -1. ASCII letters
