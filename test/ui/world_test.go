@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -51,6 +52,8 @@ type world struct {
 	t       *testing.T
 	home    string
 	address string // host and port
+	host    string // by which browsers know the server
+	domain  string // of previews; "" = localhost
 	cmd     *exec.Cmd
 	log     *bytes.Buffer
 	c       *client.Client
@@ -63,6 +66,7 @@ type setup struct {
 	scripts, agents map[string]string // by name
 	wired           bool              // the browser comes through a wire
 	cold            bool              // no machine is warm: each has its sandbox's name
+	host, domain    string            // by which browsers know the server, and of previews; "" = localhost
 }
 
 // newWorld starts a server with scripted models and logs a browser in.
@@ -71,7 +75,7 @@ func newWorld(t *testing.T, s setup) *world {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: the whole program is tested with cgroups and loop devices")
 	}
-	w := &world{t: t, home: filepath.Join(t.TempDir(), "home"), address: freeAddress(t)}
+	w := &world{t: t, home: filepath.Join(t.TempDir(), "home"), address: freeAddress(t), host: cmp.Or(s.host, "localhost"), domain: s.domain}
 	var flags []string
 	if s.wired {
 		w.wire = newWire(t, w.address)
@@ -101,7 +105,7 @@ func newWorld(t *testing.T, s setup) *world {
 
 func (w *world) origin() string {
 	_, port, _ := net.SplitHostPort(w.address)
-	return "http://localhost:" + port
+	return "http://" + w.host + ":" + port
 }
 
 // freeAddress is one that a server can have again after it was killed.
@@ -130,7 +134,7 @@ func (w *world) start() {
 	w.ok(err)
 	w.log = &bytes.Buffer{}
 	w.cmd = exec.Command(filepath.Join(dir, "skete"), "serve", "--providers", "gvisor", "--listen", w.address,
-		"--set", "defaults.memory_mb=128", "--set", "defaults.disk_mb=64")
+		"--set", "defaults.memory_mb=128", "--set", "defaults.disk_mb=64", "--set", "origin="+w.origin(), "--set", "preview.domain="+w.domain)
 	w.cmd.Env = append(os.Environ(), "SKETE_HOME="+w.home, "SKETE_GUEST="+filepath.Join(dir, "skete-guest"), "SKETE_AGENTS_PROGRAM="+filepath.Join(dir, "skete-agent"), "SKETE_HOST_REGISTRIES=false")
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	w.ok(w.cmd.Start())
