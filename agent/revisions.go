@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"slices"
+	"sync"
 
 	"github.com/skete-dev/skete/agent/hook"
 	"github.com/skete-dev/skete/errs"
@@ -22,6 +24,9 @@ type revisions struct {
 	call   func(context.Context) (done func())
 	tools  map[string]tool.Tool
 	log    *slog.Logger
+
+	mu   sync.Mutex      // held while a call's beginning is kept
+	open []hook.ToolCall // that have begun and whose changes are not all kept, in their order
 }
 
 // quietly is a tool whose calls begin and end as h.call says.
@@ -61,7 +66,8 @@ func (h *revisions) AroundTool(next hook.RunTool) hook.RunTool {
 			return next(ctx, c)
 		}
 		defer h.call(ctx)()
-		err := h.revise(ctx, Mark{Actor: "outside", Text: "before " + c.Name}) // what changed so far is not this call's
+		err := h.begin(ctx, c)
+		defer h.end(c)
 		if errs.Is(err, errs.Unsupported) {
 			return next(ctx, c)
 		}
@@ -80,10 +86,34 @@ func (h *revisions) AroundTool(next hook.RunTool) hook.RunTool {
 			return tool.Fail("", "Not begun: "+why), nil
 		}
 		res, err := next(ctx, c)
-		m := Mark{Thread: c.Thread, Run: c.Run, Step: c.Step, Call: c.ID, Actor: "agent", Text: clip.Line(c.Name+" "+string(c.Args), MarkTextMax)}
-		if rerr := h.revise(context.WithoutCancel(ctx), m); rerr != nil {
+		if rerr := h.revise(context.WithoutCancel(ctx), markOf(c)); rerr != nil {
 			h.log.Warn("what a call changed is not a revision of its own", "thread", c.Thread, "call", c.ID, "error", rerr)
 		}
 		return res, err
 	}
+}
+
+func markOf(c hook.ToolCall) Mark {
+	return Mark{Thread: c.Thread, Run: c.Run, Step: c.Step, Call: c.ID, Actor: "agent", Text: clip.Line(c.Name+" "+string(c.Args), MarkTextMax)}
+}
+
+// begin keeps what is there before a call. What changed so far is not this call's: it is that of
+// one beside it, if there is one, and else from outside. Were it always from outside, an undo of
+// the step would leave what a call had written when the next one began.
+func (h *revisions) begin(ctx context.Context, c hook.ToolCall) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m := Mark{Actor: "outside", Text: "before " + c.Name}
+	if len(h.open) > 0 {
+		m = markOf(h.open[0])
+	}
+	err := h.revise(ctx, m)
+	h.open = append(h.open, c)
+	return err
+}
+
+func (h *revisions) end(c hook.ToolCall) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.open = slices.DeleteFunc(h.open, func(o hook.ToolCall) bool { return o.ID == c.ID })
 }

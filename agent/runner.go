@@ -496,7 +496,7 @@ func CatchUp(ctx context.Context, log thread.Log, id thread.ID, s *runs.State, a
 			return fmt.Errorf("read %s: %w", id, err)
 		}
 		switch e.Body.(type) {
-		case thread.Input, thread.ApprovalDecided, thread.CancelAsked, thread.BudgetChanged, thread.PolicyChanged, thread.CompactAsked, thread.Unknown:
+		case thread.Input, thread.ApprovalDecided, thread.CancelAsked, thread.BudgetChanged, thread.PolicyChanged, thread.CompactAsked, thread.NetworkRefused, thread.Unknown:
 		default:
 			return ErrFenced
 		}

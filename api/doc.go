@@ -70,6 +70,7 @@
 //	POST   /sandboxes/{id}/history                MakeRevision -> Revision (201; 200 when nothing changed)
 //	GET    /sandboxes/{id}/history/{n}            RevisionChanges
 //	GET    /sandboxes/{id}/history/{n}/file       octet-stream; ?path=
+//	GET    /sandboxes/{id}/history/{n}/list       TreePage; ?path= &page_size= &page_token=
 //	GET    /sandboxes/{id}/history/{n}/archive    tar of a directory; ?path=
 //	GET    /sandboxes/{id}/history/diff           Diff; ?from= &to= &path= &hunks= &context= &files=
 //	GET    /sandboxes/{id}/history/path           PathRevisions; ?path= &page_size=
@@ -167,7 +168,7 @@
 // A browser opens at most six connections to a server over HTTP/1.1: a page
 // that follows several runs uses the WebSocket.
 //
-// Outside /v1: /s/{id} (the page of a sandbox), /healthz, /readyz, /metrics, /openapi.json, /openapi.yaml, /docs,
+// Outside /v1: /s/{id} (leads to the page of a sandbox), /healthz, /readyz, /metrics, /openapi.json, /openapi.yaml, /docs,
 // /preview/{label} (sends a browser that is logged in to a preview), /login and
 // /logout (forms for browsers), /login/away and /login/back (by an identity
 // provider), /mcp (these as tools of the Model Context Protocol);

@@ -61,6 +61,19 @@ type TreeEntry struct {
 	Target string `json:"target,omitempty" doc:"of a symlink"`
 }
 
+// TreePage is a page of what is in a directory of a revision, by name.
+type TreePage struct {
+	Items         []TreeNode `json:"items"`
+	NextPageToken string     `json:"next_page_token,omitempty"`
+}
+
+// TreeNode is a name in a directory of a revision.
+type TreeNode struct {
+	Path      string `json:"path" doc:"relative to the workspace"`
+	PathBytes []byte `json:"path_bytes,omitempty" doc:"the exact path, when it is not UTF-8"`
+	TreeEntry
+}
+
 // PathChange is a path that differs between two trees. Before is absent for
 // what was made, After for what was removed.
 type PathChange struct {

@@ -620,7 +620,8 @@ type TranscriptApproval struct {
 	DecidedSeq uint64     `json:"decided_seq,omitempty"`
 	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
 	Decision   string     `json:"decision,omitempty" doc:"missing: it is not decided yet"`
-	By         string     `json:"by,omitempty"`
+	By         string     `json:"by,omitempty" doc:"the id of the key that decided, or what did so by itself"`
+	ByName     string     `json:"by_name,omitempty" doc:"what the key was called then"`
 	Text       string     `json:"text,omitempty"`
 }
 

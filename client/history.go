@@ -126,6 +126,13 @@ func (h *History) Of(ctx context.Context, path string) (api.PathRevisions, error
 	return transport.Fetch[api.PathRevisions](ctx, h.t, transport.Get(h.path("/path"), url.Values{"path": {path}}))
 }
 
+// List returns what was in a directory of revision n, "" = the workspace, by name.
+// token asks for the page after one.
+func (h *History) List(ctx context.Context, n uint64, dir, token string) (api.TreePage, error) {
+	q := url.Values{"path": {dir}, "page_token": {token}}
+	return transport.Fetch[api.TreePage](ctx, h.t, transport.Get(h.path("/"+strconv.FormatUint(n, 10)+"/list"), q))
+}
+
 // Open streams a file as it was in a revision. The caller closes it.
 func (h *History) Open(ctx context.Context, n uint64, path string) (io.ReadCloser, error) {
 	return h.stream(ctx, "/"+strconv.FormatUint(n, 10)+"/file", url.Values{"path": {path}})

@@ -25,3 +25,33 @@ func (p *Pace) Allow(now time.Time) bool {
 	p.taken = at
 	return true
 }
+
+// Bounds of Paces.
+const (
+	pacesAgain = 5 * time.Second
+	pacesKept  = 1024
+)
+
+// Paces has a Pace for each of many things, such as machines, and does not let the same be told
+// of one again for some seconds. It forgets when it has seen too many. The zero value has told
+// nothing. Not safe for concurrent use.
+type Paces struct {
+	of   map[string]*Pace
+	told map[[2]string]time.Time
+}
+
+// Allow reports whether what may be told of a thing now.
+func (p *Paces) Allow(of, what string, now time.Time) bool {
+	key := [2]string{of, what}
+	if at, is := p.told[key]; is && now.Sub(at) < pacesAgain {
+		return false
+	}
+	if p.told == nil || len(p.told) >= pacesKept || len(p.of) >= pacesKept {
+		p.of, p.told = map[string]*Pace{}, map[[2]string]time.Time{}
+	}
+	p.told[key] = now
+	if p.of[of] == nil {
+		p.of[of] = &Pace{}
+	}
+	return p.of[of].Allow(now)
+}

@@ -45,7 +45,7 @@ func TestNames_standForIDs(t *testing.T) {
 		"the old name":        {w.admin, of, http.StatusNotFound},
 		"no name of another":  {other, "/v1/sandboxes/web", http.StatusNotFound},
 		"without a key":       {"", "/v1/sandboxes/web", http.StatusUnauthorized},
-		"the page":            {"", "/s/web", http.StatusOK},
+		"the page":            {"", "/s/web", http.StatusSeeOther},
 		"what looks like ids": {w.admin, "/v1/sandboxes/sbx_Web", http.StatusBadRequest},
 		"no beginning of one": {w.admin, "/v1/sandboxes/" + sb.ID[:15] + "0", http.StatusBadRequest},
 		"a beginning":         {w.admin, "/v1/sandboxes/" + sb.ID[:15], http.StatusOK},

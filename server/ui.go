@@ -6,6 +6,7 @@ import (
 	"net/url"
 
 	"github.com/skete-dev/skete/errs"
+	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/problem"
@@ -36,6 +37,7 @@ func registerUI(t *route.Table, c uiConfig) {
 	for _, path := range uiRoutes {
 		t.Plain(path, route.Public, nil, u.page)
 	}
+	t.Plain("/s/{id}", route.Public, map[string]bool{}, u.short)
 	t.Plain("/ui/{name...}", route.Public, map[string]bool{}, func(w http.ResponseWriter, r *http.Request) {
 		if err := web.ServeFile(w, r, r.PathValue("name")); err != nil {
 			t.Refuse(w, r, err)
@@ -60,12 +62,32 @@ func (u ui) page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !web.Built {
-		u.t.Refuse(w, r, errs.New(errs.Unsupported, "this program was built without the web UI").WithHint("`skete runs` and `skete vm list` show the same"))
+		u.t.Refuse(w, r, unbuilt())
 		return
 	}
 	if err := web.ServePage(w, u.Page); err != nil {
 		u.t.Refuse(w, r, err)
 	}
+}
+
+// short is the short address of a sandbox, by its id or its name: it leads to what its files went
+// through. It needs no login and asks for no sandbox, so it tells nothing of which there are.
+func (u ui) short(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	if err := sandbox.CheckIDOrName(id); err != nil {
+		u.t.Refuse(w, r, errs.Wrap(errs.NotFound, err, "there is no such page").WithHint("/s/ and a sandbox's id, sbx_…, or name"))
+		return
+	}
+	if !web.Built {
+		u.t.Refuse(w, r, unbuilt())
+		return
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	http.Redirect(w, r, "/vms/"+url.PathEscape(id)+"/changes", http.StatusSeeOther)
+}
+
+func unbuilt() error {
+	return errs.New(errs.Unsupported, "this program was built without the web UI").WithHint("`skete runs` and `skete vm list` show the same")
 }
 
 // byName is where a person goes who went to a loopback address: the name, to which the

@@ -7,6 +7,10 @@ import (
 	"github.com/skete-dev/skete/llm"
 )
 
+// Who does something is By, the id of a key or of what acts by itself. ByName is what people
+// called the key at that time: keys end, and the log keeps what was. It is missing where an
+// id has no name, and in older logs.
+
 // Opened begins every thread.
 type Opened struct {
 	// Agent is the whole definition as it was resolved, so that a thread goes
@@ -29,7 +33,8 @@ type Fork struct {
 
 // RunStarted begins a run. Its first Input follows in the same append.
 type RunStarted struct {
-	By     string `json:"by,omitempty"` // who asked: a key's name, "cli", the parent's thread
+	By     string `json:"by,omitempty"` // who asked: a key's id, "local", the parent's thread
+	ByName string `json:"by_name,omitempty"`
 	Budget Budget `json:"budget,omitzero"`
 	// Schema of the result that is wanted, nil = text.
 	Schema json.RawMessage `json:"schema,omitempty"`
@@ -101,6 +106,7 @@ type Input struct {
 	ID     string      `json:"id,omitempty"` // the sender's, so that a repeated send is one input
 	From   string      `json:"from"`         // "user", "parent", "sub-agent", "skete" (guards, notices)
 	Name   string      `json:"name,omitempty"`
+	By     string      `json:"by,omitempty"` // of a person: the id of whom Name names
 	Blocks []llm.Block `json:"blocks"`
 	// Shown is a blob of the blocks as JSON when they are too large for an
 	// event; Blocks are then their beginning, for views.
@@ -341,6 +347,7 @@ type ApprovalDecided struct {
 	Args     json.RawMessage `json:"args,omitempty"` // with Edit
 	Text     string          `json:"text,omitempty"` // with Reject and Respond
 	By       string          `json:"by"`             // "expiry" when it expired undecided
+	ByName   string          `json:"by_name,omitempty"`
 }
 
 // Cleared drops the outputs of calls from the prompt; the log keeps them.
@@ -364,8 +371,9 @@ type Compacted struct {
 // CompactAsked asks for a Compacted before the next model call, however much room
 // there is.
 type CompactAsked struct {
-	By    string `json:"by,omitempty"`
-	Focus string `json:"focus,omitempty"` // what the summary must keep above all
+	By     string `json:"by,omitempty"`
+	ByName string `json:"by_name,omitempty"`
+	Focus  string `json:"focus,omitempty"` // what the summary must keep above all
 }
 
 // CheckStarted allows the effects of the run's check: the command does not run before
@@ -391,13 +399,15 @@ type CheckEnded struct {
 
 // Rewound takes the conversation back: what is after To is no longer part of it.
 type Rewound struct {
-	To uint64 `json:"to"`
-	By string `json:"by,omitempty"`
+	To     uint64 `json:"to"`
+	By     string `json:"by,omitempty"`
+	ByName string `json:"by_name,omitempty"`
 }
 
 // CancelAsked asks the run to end.
 type CancelAsked struct {
 	By     string `json:"by,omitempty"`
+	ByName string `json:"by_name,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -405,13 +415,15 @@ type CancelAsked struct {
 type BudgetChanged struct {
 	Budget Budget `json:"budget"`
 	By     string `json:"by,omitempty"`
+	ByName string `json:"by_name,omitempty"`
 }
 
 // PolicyChanged adds rules in front of the agent's own ("always allow this").
 // Rules are of type agent/policy.Rule.
 type PolicyChanged struct {
-	Rules json.RawMessage `json:"rules"`
-	By    string          `json:"by,omitempty"`
+	Rules  json.RawMessage `json:"rules"`
+	By     string          `json:"by,omitempty"`
+	ByName string          `json:"by_name,omitempty"`
 }
 
 // Bound names the machine in which the thread's tools act from here on.
@@ -420,6 +432,20 @@ type Bound struct {
 	Why     string `json:"why,omitempty"` // "lost": the one before is gone, with all that ran in it
 	// Own: it was made for this thread, and ends with it.
 	Own bool `json:"own,omitempty"`
+}
+
+// NetworkRefused is something that the machine wanted to send and that its policy did not let
+// out. The log has the first of each target between two answers of the model, and at most as
+// many as the driver's server allows, so that a guest cannot fill it; the machine's own log of
+// decisions has all of the last ones. The model is not told.
+type NetworkRefused struct {
+	Machine string `json:"machine"`
+	Host    string `json:"host"`
+	Port    int    `json:"port"`
+	Method  string `json:"method,omitempty"` // "" = a connection
+	Path    string `json:"path,omitempty"`
+	Why     string `json:"why"`
+	Last    bool   `json:"last,omitempty"` // no more are told of this run
 }
 
 // Kind implements Body.
@@ -445,3 +471,4 @@ func (CancelAsked) Kind() Kind     { return "cancel.asked" }      // Kind implem
 func (BudgetChanged) Kind() Kind   { return "budget.changed" }    // Kind implements Body.
 func (PolicyChanged) Kind() Kind   { return "policy.changed" }    // Kind implements Body.
 func (Bound) Kind() Kind           { return "machine.bound" }     // Kind implements Body.
+func (NetworkRefused) Kind() Kind  { return "network.refused" }   // Kind implements Body.

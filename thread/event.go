@@ -257,6 +257,7 @@ var bodies = map[Kind]func(json.RawMessage) (Body, error){
 	BudgetChanged{}.Kind():   as[BudgetChanged],
 	PolicyChanged{}.Kind():   as[PolicyChanged],
 	Bound{}.Kind():           as[Bound],
+	NetworkRefused{}.Kind():  as[NetworkRefused],
 
 	WorkflowStarted{}.Kind():   as[WorkflowStarted],
 	WorkflowCancelled{}.Kind(): as[WorkflowCancelled],

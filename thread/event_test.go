@@ -118,6 +118,7 @@ func bodies() []thread.Body {
 		thread.BudgetChanged{Budget: thread.Budget{Tokens: 5}},
 		thread.PolicyChanged{Rules: raw},
 		thread.Bound{Machine: "m", Why: "lost"},
+		thread.NetworkRefused{Machine: "m", Host: "h", Port: 80, Method: "GET", Path: "/p", Why: "w", Last: true},
 		thread.WorkflowStarted{Name: "w", File: "w.yaml", Definition: "d", Input: raw, By: "me", Operator: true},
 		thread.WorkflowCancelled{By: "me", Reason: "r"},
 		thread.WorkflowEnded{State: thread.RunSucceeded, Result: raw},

@@ -39,6 +39,9 @@ type History interface {
 	DiffNow(ctx context.Context, from uint64, o DiffOptions) (d Diff, to uint64, err error)
 	// Entry says what is at a path in a revision. NotFound: nothing is.
 	Entry(ctx context.Context, n uint64, path string) (tree.Entry, error)
+	// List says what is in a directory of a revision, "" = the workspace, by name.
+	// NotFound: nothing is there. Invalid: it is no directory.
+	List(ctx context.Context, n uint64, path string) ([]tree.Entry, error)
 	// Content writes a file of a revision. Invalid: it is no file.
 	Content(ctx context.Context, n uint64, path string, w io.Writer) error
 	// Close lets go of it.

@@ -85,6 +85,16 @@ func (w *Workspace) Entry(_ context.Context, n uint64, path string) (tree.Entry,
 	return compare.At(w.objects, roots[0], path)
 }
 
+// List implements History.
+func (w *Workspace) List(_ context.Context, n uint64, path string) ([]tree.Entry, error) {
+	roots, done, err := w.looking(n)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return compare.List(w.objects, roots[0], path)
+}
+
 // Content implements History.
 func (w *Workspace) Content(ctx context.Context, n uint64, path string, out io.Writer) error {
 	roots, done, err := w.looking(n)

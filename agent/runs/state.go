@@ -2,7 +2,9 @@ package runs
 
 import (
 	"encoding/json"
+	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/skete-dev/skete/agent/definition"
@@ -68,6 +70,12 @@ type State struct {
 // learnedMax bounds Learned: an agent in a sandbox writes the events itself.
 const learnedMax = 200
 
+// Bounds of what the log of a run tells of the network.
+const (
+	refusedMax     = 100
+	refusedStepMax = 16 // between two answers of the model
+)
+
 // CurrentRun is one activation.
 type CurrentRun struct {
 	ID      thread.RunID
@@ -91,6 +99,15 @@ type CurrentRun struct {
 	// Planning: only tools that read may be used, since no plan has been accepted yet.
 	Planning bool
 	Check    CheckState
+	// Refused is what of the network the log tells of.
+	Refused RefusedState
+}
+
+// RefusedState is how often the log of a run tells of what its machine could not send.
+type RefusedState struct {
+	Count int
+	// Lately are the targets since the last answer of the model.
+	Lately map[string]bool
 }
 
 // CheckState is how far the check of a run has come.
@@ -288,6 +305,8 @@ func (s *State) apply(e thread.Event) error {
 		s.rewind(e.Seq, b.To)
 	case thread.RunStarted:
 		return s.startRun(e, b)
+	case thread.NetworkRefused:
+		s.refuse(b)
 	case thread.Unknown:
 		s.Skipped++
 	default:
@@ -366,6 +385,24 @@ func (s *State) applyCall(e thread.Event) error {
 	return nil
 }
 
+func (s *State) refuse(b thread.NetworkRefused) {
+	if s.Run == nil {
+		return
+	}
+	r := &s.Run.Refused
+	if r.Count++; r.Lately == nil {
+		r.Lately = map[string]bool{}
+	}
+	r.Lately[target(b)] = true
+}
+
+func target(b thread.NetworkRefused) string { return net.JoinHostPort(b.Host, strconv.Itoa(b.Port)) }
+
+// MayTell reports whether the log is to tell of a refusal, and as the last one of the run.
+func (r RefusedState) MayTell(b thread.NetworkRefused) (tell, last bool) {
+	return r.Count < refusedMax && len(r.Lately) < refusedStepMax && !r.Lately[target(b)], r.Count == refusedMax-1
+}
+
 func (s *State) startRun(e thread.Event, b thread.RunStarted) error {
 	if s.Run != nil && s.Run.Ended == nil {
 		return errs.New(errs.Corrupt, "event %d: a run began before the last one ended", e.Seq)
@@ -432,7 +469,7 @@ func (s *State) step(e thread.Event, b thread.ModelCompleted) error {
 	s.Run.Steps++
 	s.Run.Usage = s.Run.Usage.Add(b.Usage)
 	s.Run.CostUSD += b.CostUSD
-	s.Run.Failures = nil
+	s.Run.Failures, s.Run.Refused.Lately = nil, nil
 	s.Run.Model = b.Model
 	return nil
 }

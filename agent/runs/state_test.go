@@ -2,6 +2,7 @@ package runs
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -195,5 +196,36 @@ func TestProject_whole(t *testing.T) {
 	}
 	if got := Explain(errs.New(errs.Limit, "too much")); got != "too much" {
 		t.Errorf("without a hint: %q", got)
+	}
+}
+
+// The log tells of a target once between two answers of the model, of few targets there, and
+// of not too many in all; the last one says so.
+func TestRefused(t *testing.T) {
+	h := opened(thread.Budget{})
+	told, step := 0, 0
+	for ; ; step++ {
+		h.add(asks(3))
+		was := told
+		for i := range 50 {
+			r := thread.NetworkRefused{Machine: "m", Host: fmt.Sprintf("h%d", i/2), Port: 80}
+			tell, last := h.state(t).Run.Refused.MayTell(r)
+			if !tell {
+				continue
+			}
+			if told++; last != (told == 100) {
+				t.Fatalf("refusal %d: last is %v", told, last)
+			}
+			h.add(r)
+		}
+		if told == was {
+			break
+		}
+		if told-was > 16 {
+			t.Fatalf("step %d tells of %d", step, told-was)
+		}
+	}
+	if told != 100 || step != 7 {
+		t.Errorf("%d steps tell of %d", step, told)
 	}
 }

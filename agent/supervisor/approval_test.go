@@ -3,6 +3,7 @@ package supervisor_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -99,5 +100,27 @@ func TestDecide_alwaysIsAboutTheWholeCommand(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The log keeps who did something, by the id and by the name that it had then.
+func TestTheLogHasNames(t *testing.T) {
+	h, k, run := asks(t, "make")
+	must(t, k.Decide(t.Context(), tenant, run.ID, []runs.Decide{{Call: "c1", Decision: thread.Approve, By: "key_1", Always: true}}))
+	_, err := k.Cancel(t.Context(), tenant, run.ID, "key_2", "enough") // which has no name
+	must(t, err)
+	var got []string
+	for _, e := range h.check(run.Thread) {
+		switch b := e.Body.(type) {
+		case thread.ApprovalDecided:
+			got = append(got, "decided "+b.By+" "+b.ByName)
+		case thread.PolicyChanged:
+			got = append(got, "policy "+b.By+" "+b.ByName)
+		case thread.CancelAsked:
+			got = append(got, "cancel "+b.By+" "+b.ByName)
+		}
+	}
+	if want := []string{"decided key_1 ana", "policy key_1 ana", "cancel key_2 "}; !slices.Equal(got, want) {
+		t.Errorf("the log has %q, not %q", got, want)
 	}
 }

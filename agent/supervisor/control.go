@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -128,13 +129,14 @@ func (k *Supervisor) decide(ctx context.Context, t threadKey, d runs.Decide) err
 	if err != nil {
 		return err
 	}
+	name := k.c.NameOf(ctx, d.By)
 	_, err = k.external(ctx, t, func(s *runs.State) ([]thread.Body, error) {
 		c := s.Call(d.Call)
 		switch {
 		case c == nil || c.Asked == nil:
 			return nil, errs.New(errs.NotFound, "no call %.64q waits for approval", d.Call)
 		case c.Decided != nil:
-			return nil, errs.New(errs.Conflict, "the call %s was decided already: %s by %.64s", d.Call, c.Decided.Decision, c.Decided.By)
+			return nil, errs.New(errs.Conflict, "the call %s was decided already: %s by %.64s", d.Call, c.Decided.Decision, cmp.Or(c.Decided.ByName, c.Decided.By))
 		case c.Completed != nil || s.Run == nil || s.Run.Ended != nil:
 			return nil, errs.New(errs.Conflict, "the call %s is over", d.Call)
 		case !c.Asked.Expires.IsZero() && !k.c.Now().Before(c.Asked.Expires):
@@ -151,6 +153,7 @@ func (k *Supervisor) decide(ctx context.Context, t threadKey, d runs.Decide) err
 		if err != nil {
 			return nil, err
 		}
+		decided.ByName = name
 		bodies := []thread.Body{decided}
 		if d.Always {
 			rule, err := policy.RuleFor(callOf(c, args))
@@ -161,7 +164,7 @@ func (k *Supervisor) decide(ctx context.Context, t threadKey, d runs.Decide) err
 			if err != nil {
 				return nil, err
 			}
-			bodies = append(bodies, thread.PolicyChanged{Rules: rules, By: d.By})
+			bodies = append(bodies, thread.PolicyChanged{Rules: rules, By: d.By, ByName: name})
 		}
 		return bodies, nil
 	})
@@ -174,11 +177,12 @@ func (k *Supervisor) Cancel(ctx context.Context, tenant string, id thread.RunID,
 	if err != nil {
 		return runs.Run{}, err
 	}
+	name := k.c.NameOf(ctx, by)
 	asked := func(s *runs.State) ([]thread.Body, error) {
 		if s.Run == nil || s.Run.Ended != nil || s.Run.Cancel != nil {
 			return nil, nil
 		}
-		return []thread.Body{thread.CancelAsked{By: by, Reason: clip.Text(reason, runs.TextMax)}}, nil
+		return []thread.Body{thread.CancelAsked{By: by, ByName: name, Reason: clip.Text(reason, runs.TextMax)}}, nil
 	}
 	t := threadKey{tenant, e.thread}
 	if _, err := k.external(ctx, t, asked); err != nil {
@@ -207,7 +211,7 @@ func (k *Supervisor) Compact(ctx context.Context, tenant string, id thread.RunID
 		if s.CompactAsked != nil && s.CompactAsked.Focus == focus {
 			return nil, nil
 		}
-		return []thread.Body{thread.CompactAsked{By: by, Focus: focus}}, nil
+		return []thread.Body{thread.CompactAsked{By: by, ByName: k.c.NameOf(ctx, by), Focus: focus}}, nil
 	})
 	return k.view(e), err
 }
@@ -247,7 +251,7 @@ func (k *Supervisor) Resume(ctx context.Context, tenant string, id thread.RunID,
 			if s.Run == nil || s.Run.Ended != nil {
 				return nil, nil
 			}
-			return []thread.Body{thread.BudgetChanged{Budget: runs.BudgetOf(b, s.Run.Budget), By: by}}, nil
+			return []thread.Body{thread.BudgetChanged{Budget: runs.BudgetOf(b, s.Run.Budget), By: by, ByName: k.c.NameOf(ctx, by)}}, nil
 		})
 	}
 	k.wake(threadKey{tenant, run.Thread})
@@ -273,7 +277,7 @@ func (k *Supervisor) Rewind(ctx context.Context, tenant string, id thread.RunID,
 		}
 	}
 	_, err = k.external(ctx, threadKey{tenant, e.thread}, func(s *runs.State) ([]thread.Body, error) {
-		return []thread.Body{thread.Rewound{To: to, By: by}}, runs.MayRewind(s, to)
+		return []thread.Body{thread.Rewound{To: to, By: by, ByName: k.c.NameOf(ctx, by)}}, runs.MayRewind(s, to)
 	})
 	return changed, err
 }

@@ -81,7 +81,7 @@ func (k *Supervisor) branch(ctx context.Context, log thread.Log, tenant string, 
 	budget := runs.BudgetOf(s.Budget, st.Agent.Limits.Budget)
 	s.Planning = s.Planning || st.Run != nil && st.Run.Planning // a fork accepts no plan
 	// What is said of the files belongs to the run, which begins behind the machine.
-	bodies := slices.Insert(bound, 1, startedBy(s, budget, s.Model)...)
+	bodies := slices.Insert(bound, 1, k.startedBy(ctx, s, budget, s.Model)...)
 	run := runs.Run{
 		ID: made.Run, Thread: made.Thread, Tenant: tenant, Agent: st.Agent.Name, Model: s.Model, Title: runs.Pick(s.Title, "fork of "+source.Title),
 		Labels: s.Labels, By: s.By, State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget,

@@ -229,7 +229,7 @@ func (k *Supervisor) begin(ctx context.Context, tenant string, id ids, s runs.St
 	}
 	budget := runs.BudgetOf(s.Budget, d.Limits.Budget)
 	first := uint64(len(bodies) + 1)
-	bodies = append(bodies, startedBy(s, budget, model)...)
+	bodies = append(bodies, k.startedBy(ctx, s, budget, model)...)
 	if d.Plan != "" && k.c.Plan != nil {
 		text, err := k.c.Plan(d.Plan)
 		if err != nil {
@@ -254,8 +254,8 @@ func shown(d definition.Definition, model string) string {
 }
 
 // startedBy begins a run in the way that s asks for.
-func startedBy(s runs.Start, b thread.Budget, model string) []thread.Body {
-	bodies := []thread.Body{thread.RunStarted{By: s.By, Budget: b, Schema: s.Schema, Model: model, Planning: s.Planning, Check: s.EndCheck}}
+func (k *Supervisor) startedBy(ctx context.Context, s runs.Start, b thread.Budget, model string) []thread.Body {
+	bodies := []thread.Body{thread.RunStarted{By: s.By, ByName: k.c.NameOf(ctx, s.By), Budget: b, Schema: s.Schema, Model: model, Planning: s.Planning, Check: s.EndCheck}}
 	if s.Planning {
 		bodies = append(bodies, planningNotice("Find out what you need to know, then hand in a plan with submit_plan. If nothing has to be changed, answer without one."))
 	}
@@ -314,7 +314,7 @@ func (k *Supervisor) goOn(ctx context.Context, tenant string, id ids, s runs.Sta
 		State: thread.RunPending, Created: k.c.Now().UTC().Truncate(time.Microsecond), Budget: budget, Sandbox: st.Machine, First: st.Seq + 1,
 		Keep: s.Keep,
 	}
-	return k.open(ctx, run, st.Seq, startedBy(s, budget, model), s.Input)
+	return k.open(ctx, run, st.Seq, k.startedBy(ctx, s, budget, model), s.Input)
 }
 
 // again starts the next run of a thread in the way of the last one.

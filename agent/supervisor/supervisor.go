@@ -63,7 +63,9 @@ type Config struct {
 	Inside func(p agent.Parts, m llm.Model, paid *agent.Paid) (agent.Driver, error)
 	// Ended is told of each run that is over, after its record says so, and of what its log
 	// says of that, nil if nothing. It must not block. nil = nothing is told.
-	Ended    func(run runs.Run, end *thread.RunEnded)
+	Ended func(run runs.Run, end *thread.RunEnded)
+	// NameOf is what people call who has an id, "" = nothing; nil = ids have no names.
+	NameOf   func(ctx context.Context, id string) string
 	Wire     Wire   // nil = no live news
 	Node     string // the name of this server's data directory, which owns its runs
 	RunsMax  int    // driven at once; 0 = 64
@@ -93,7 +95,9 @@ type Supervisor struct {
 	// resting are the last runs of roots that have ended while sub-agents go on.
 	resting map[threadKey]*runs.Run
 	ends    map[threadKey]*treeEnd // see tree.go
-	closed  bool
+	// refusals are to be told to the logs of runs.
+	refusals chan refusal
+	closed   bool
 }
 
 type runKey struct {
@@ -117,6 +121,9 @@ func Open(ctx context.Context, c Config) (*Supervisor, error) {
 	if c.Events == nil {
 		c.Events = event.Discard{}
 	}
+	if c.NameOf == nil {
+		c.NameOf = func(context.Context, string) string { return "" }
+	}
 	if c.RunsMax <= 0 {
 		c.RunsMax = runsMax
 	}
@@ -125,7 +132,7 @@ func Open(ctx context.Context, c Config) (*Supervisor, error) {
 	k := &Supervisor{
 		c: c, node: c.Node + "/" + hex.EncodeToString(boot[:]), slots: make(chan struct{}, c.RunsMax), opened: c.Now(),
 		index: newIndex(), runs: map[runKey]*entry{}, byID: map[threadKey]*entry{}, active: map[threadKey]*driver{}, timers: map[threadKey]*time.Timer{},
-		resting: map[threadKey]*runs.Run{}, ends: map[threadKey]*treeEnd{},
+		resting: map[threadKey]*runs.Run{}, ends: map[threadKey]*treeEnd{}, refusals: make(chan refusal, refusedWaitMax),
 	}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	if err := k.takeUp(ctx); err != nil {
@@ -133,6 +140,7 @@ func Open(ctx context.Context, c Config) (*Supervisor, error) {
 		return nil, err
 	}
 	k.spawn(k.sweep)
+	k.spawn(k.tellRefusals)
 	if c.Machines != nil {
 		var found []entered // now: a fork makes its sandbox before its record
 		c.Machines.Entered(func(tenant string, run thread.RunID) { found = append(found, entered{tenant, run}) })

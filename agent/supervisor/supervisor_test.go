@@ -159,7 +159,7 @@ func (h *house) try(node string, m model) (*supervisor.Supervisor, error) {
 		models = m
 	}
 	return supervisor.Open(h.t.Context(), supervisor.Config{
-		Threads: h.threads, Records: h.records, Events: h.events, Models: models, Definitions: h.agents, Tools: registry, Sources: h.sources, Machines: h.machines, Template: h.template, Node: node, Now: h.now,
+		Threads: h.threads, Records: h.records, Events: h.events, Models: models, Definitions: h.agents, Tools: registry, Sources: h.sources, Machines: h.machines, Template: h.template, Node: node, Now: h.now, NameOf: names.of,
 		Patience: llm.RetryPolicy{Wait: time.Millisecond, Attempts: 2},
 	})
 }
@@ -741,3 +741,10 @@ type deafLog struct{ thread.Log }
 func (deafLog) Append(context.Context, thread.ID, uint64, ...thread.Event) (uint64, error) {
 	return 0, errs.New(errs.Unavailable, "no answer")
 }
+
+// directory has the names of ids.
+type directory map[string]string
+
+var names = directory{"key_1": "ana"}
+
+func (d directory) of(_ context.Context, id string) string { return d[id] }

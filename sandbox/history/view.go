@@ -292,6 +292,10 @@ func (h *history) Entry(ctx context.Context, n uint64, path string) (tree.Entry,
 	return look(ctx, h, func(ctx context.Context, e workspace.History) (tree.Entry, error) { return e.Entry(ctx, n, path) })
 }
 
+func (h *history) List(ctx context.Context, n uint64, path string) ([]tree.Entry, error) {
+	return look(ctx, h, func(ctx context.Context, e workspace.History) ([]tree.Entry, error) { return e.List(ctx, n, path) })
+}
+
 func (h *history) Content(ctx context.Context, n uint64, path string, w io.Writer) error {
 	_, err := look(ctx, h, func(ctx context.Context, e workspace.History) (struct{}, error) {
 		return struct{}{}, e.Content(ctx, n, path, w)

@@ -276,6 +276,15 @@ func (k *Sandbox) teardown(ctx context.Context, keep bool) error {
 
 // died handles a machine that ended by itself.
 func (k *Sandbox) died(machine sandbox.Machine, exit sandbox.Exit) {
+	k.d.Log.Info("a machine has ended", "id", k.id, "reason", exit.Reason, "detail", exit.Detail)
+	if err := k.noteDeath(k.d.Ctx, machine, exit); err != nil && k.d.Ctx.Err() == nil {
+		k.d.Log.Error("cannot clean up after a machine; will try again", "id", k.id, "error", err)
+	}
+}
+
+// noteDeath removes what is left of a machine that ended by itself. It may be repeated, and
+// called by several.
+func (k *Sandbox) noteDeath(ctx context.Context, machine sandbox.Machine, exit sandbox.Exit) error {
 	if exit.Reason == "" {
 		exit.Reason = sandbox.ReasonExited
 	}
@@ -290,10 +299,7 @@ func (k *Sandbox) died(machine sandbox.Machine, exit sandbox.Exit) {
 		return nil
 	})
 	j.Run = func(ctx context.Context) error { return k.halt(ctx, state, exit.Reason) }
-	k.d.Log.Info("a machine has ended", "id", k.id, "reason", exit.Reason, "detail", exit.Detail)
-	if err := k.work.Do(k.d.Ctx, j); err != nil && k.d.Ctx.Err() == nil {
-		k.d.Log.Error("cannot clean up after a machine; will try again", "id", k.id, "error", err)
-	}
+	return k.work.Do(ctx, j)
 }
 
 // lostState is where a sandbox goes when its machine is gone.

@@ -3,6 +3,7 @@ package life
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/skete-dev/skete/sandbox"
 )
@@ -13,10 +14,48 @@ import (
 // own kernel keeps its disk for itself: then Volume has no Path, and Guest is
 // the way, for which a paused sandbox is woken.
 //
+// f is called a second time, without a machine, where the machine has ended by
+// itself while f worked and f failed: what f does must bear that.
+//
 // Conflict: the sandbox is on its way to another state, or its machine must
 // run for that. Unavailable: the disk is full, or its file system is broken.
 func (k *Sandbox) Files(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
-	return k.ofDisk(k.files(ctx, f))
+	k.mu.Lock()
+	state, machine := k.rec.Info.State, k.machine
+	k.mu.Unlock()
+	err := k.files(ctx, f)
+	alone := state == sandbox.Stopped || state == sandbox.Failed
+	if err != nil && !alone && k.hasDied(ctx, machine, err) {
+		err = k.files(ctx, f)
+	}
+	return k.ofDisk(err)
+}
+
+// deathMax bounds how long a machine that answers nothing is waited for to be dead.
+const deathMax = 5 * time.Second
+
+// mute is why a machine could not be made to stop writing.
+type mute struct{ error }
+
+func (m mute) Unwrap() error { return m.error }
+
+// hasDied reports whether a call has failed since its machine has ended by itself, and
+// returns when nothing is left of that machine: then the host has the files for itself.
+// It sees a death before the watch over the machine does.
+func (k *Sandbox) hasDied(ctx context.Context, machine sandbox.Machine, failed error) bool {
+	if errors.As(failed, new(mute)) {
+		wait, cancel := context.WithTimeout(ctx, deathMax)
+		defer cancel()
+		exit, err := machine.Wait(wait)
+		if err != nil {
+			return false
+		}
+		_ = k.noteDeath(ctx, machine, exit) // the watch tries it again, and says so
+	}
+	k.mu.Lock()
+	died := k.dying != "" || sandbox.Died(k.rec.PlanReason)
+	k.mu.Unlock()
+	return died && k.work.Do(ctx, job{Ready: func() error { return errDone }}) == nil
 }
 
 func (k *Sandbox) files(ctx context.Context, f func(context.Context, sandbox.Files) error) error {
@@ -51,7 +90,13 @@ func (k *Sandbox) files(ctx context.Context, f func(context.Context, sandbox.Fil
 	}
 	if state == sandbox.Running {
 		files.Guest = machine.Guest()
-		files.Freeze = func(ctx context.Context) (func(), error) { return freezeFiles(ctx, machine) }
+		files.Freeze = func(ctx context.Context) (func(), error) {
+			thaw, err := freezeFiles(ctx, machine)
+			if err != nil && ctx.Err() == nil {
+				err = mute{err}
+			}
+			return thaw, err
+		}
 	}
 	return f(lent, files)
 }

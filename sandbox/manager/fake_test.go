@@ -419,6 +419,9 @@ func (h *fakeHandle) Dial(ctx context.Context, port uint32) (net.Conn, error) {
 
 func (h *fakeHandle) Pause(context.Context) error {
 	h.f.w.step("pause", string(h.f.id))
+	if h.f.dead() {
+		return errs.New(errs.Unavailable, "the machine is dead")
+	}
 	return h.g.pass(func() error { return h.f.setPaused(true) })
 }
 
@@ -430,6 +433,7 @@ func (h *fakeHandle) Resume(context.Context) error {
 func (h *fakeHandle) Wait(ctx context.Context) (sandbox.Exit, error) {
 	select {
 	case <-h.f.done:
+		h.f.w.step("see the end", string(h.f.id))
 		return h.f.exit, nil
 	case <-ctx.Done():
 		return sandbox.Exit{}, ctx.Err()

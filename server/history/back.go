@@ -48,8 +48,12 @@ func (s *service) snapshot(ctx context.Context, in *snapshotIn) (*snapshotOut, e
 	return &snapshotOut{status, revisionView(rev, durable)}, nil
 }
 
-// actor names a caller in the history: by the key's id, which is no secret.
-func actor(ctx context.Context) string { return "user:" + auth.From(ctx).Owner }
+// actor names a caller in the history: by the key's id, which is no secret, and by what the
+// key is called now, for people.
+func actor(ctx context.Context) string {
+	who := auth.From(ctx)
+	return strings.TrimSpace(byUser + who.Owner + " " + who.Name)
+}
 
 type planIn struct {
 	SandboxPath

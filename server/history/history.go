@@ -82,6 +82,7 @@ func Register(t *route.Table, c Config) {
 	route.JSON(t, get("/{n}", "get-revision", "Get a revision and what it changed against the one before it"), s.get)
 	route.JSON(t, get("/diff", "diff-revisions", "Compare two revisions, or a path in them"), s.diff)
 	route.JSON(t, get("/path", "list-path-revisions", "List the revisions that changed a path, newest first"), s.pathHistory)
+	route.JSON(t, get("/{n}/list", "list-revision-directory", "List a directory as it was in a revision, by name"), s.directory)
 	route.Raw(t, raw(get("/{n}/file", "read-revision-file", "Read a file as it was in a revision"), route.Bytes("application/octet-stream", "The content")), s.content)
 	route.Raw(t, raw(get("/{n}/archive", "read-revision-directory", "Read a directory as it was in a revision, as a tar"), route.Bytes("application/x-tar", "The tar; names are beneath the directory")), s.archive)
 	route.Raw(t, raw(get("/export", "export-history", "Download the history as a stream for git fast-import"), route.Bytes("application/x-git-fast-import", "The stream")), s.export)

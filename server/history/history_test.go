@@ -221,6 +221,55 @@ func TestGetAndDiff(t *testing.T) {
 	}
 }
 
+// A directory of a revision has what was in it then, and nothing of what is beneath.
+func TestDirectory(t *testing.T) {
+	w := newWorld(t)
+	w.Write(t, "src/deep/er/a", "1")
+	w.Write(t, "src/n\xff", "four")
+	must(t, os.Symlink("n", w.Dir+"/src/link"))
+	w.Step(t, "b", "1", workspace.Label{})
+	w.Write(t, "src/late", "x")
+	w.Step(t, "b", "", workspace.Label{})
+	names := func(p api.TreePage) (list []string) {
+		for _, n := range p.Items {
+			list = append(list, fmt.Sprintf("%s %s %d%s", n.Type, n.Path, n.Size, n.Target))
+		}
+		return list
+	}
+	for rest, want := range map[string][]string{
+		"/1/list":                      {"file b 1", "directory src 0"},
+		"/2/list":                      {"directory src 0"},
+		"/1/list?path=src":             {"directory src/deep 0", "symlink src/link 0n", "file src/n\uFFFD 4"},
+		"/2/list?path=/workspace/src/": {"directory src/deep 0", "file src/late 1", "symlink src/link 0n", "file src/n\uFFFD 4"},
+		"/1/list?path=src/deep/er":     {"file src/deep/er/a 1"},
+	} {
+		if d := cmp.Diff(want, names(ask[api.TreePage](w, http.StatusOK, "GET", rest, nil))); d != "" {
+			t.Errorf("%s: %s", rest, d)
+		}
+	}
+	var got []string
+	for token, pages := "", 0; pages == 0 || token != ""; pages++ {
+		p := ask[api.TreePage](w, http.StatusOK, "GET", "/2/list?path=src&page_size=1&page_token="+token, nil)
+		got = append(got, names(p)...)
+		if token = p.NextPageToken; pages > 3 || token == "" && string(p.Items[0].PathBytes) != "src/n\xff" {
+			t.Fatalf("page %d: %+v", pages, p)
+		}
+	}
+	if len(got) != 4 {
+		t.Errorf("page by page: %q", got)
+	}
+	for rest, want := range map[string]int{
+		"/1/list?path=b":        http.StatusBadRequest, // no directory
+		"/1/list?path=src/late": http.StatusNotFound,
+		"/2/list?path=b":        http.StatusNotFound,
+		"/9/list":               http.StatusNotFound,
+		"/0/list":               http.StatusBadRequest,
+		"/1/list?path=..":       http.StatusBadRequest,
+	} {
+		ask[any](w, want, "GET", rest, nil)
+	}
+}
+
 func TestContent(t *testing.T) {
 	w := newWorld(t)
 	page := "<script>alert(1)</script>"

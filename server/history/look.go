@@ -3,7 +3,9 @@ package history
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"net/http"
+	"path"
 	"slices"
 	"strconv"
 
@@ -235,6 +237,53 @@ func entryAt(ctx context.Context, h workspace.History, n uint64, path string) (t
 		return tree.Entry{}, nil
 	}
 	return e, err
+}
+
+type directoryIn struct {
+	RevisionPath
+	Path      string `query:"path" doc:"relative to the workspace; any bytes, percent-encoded; default all of it"`
+	PageSize  int    `query:"page_size" minimum:"0" maximum:"1000" doc:"default 1000"`
+	PageToken string `query:"page_token" maxLength:"400"`
+}
+
+type directoryOut struct{ Body api.TreePage }
+
+func (s *service) directory(ctx context.Context, in *directoryIn) (*directoryOut, error) {
+	dir, err := place(in.Path)
+	if err != nil {
+		return nil, err
+	}
+	after, err := base64.RawURLEncoding.DecodeString(in.PageToken)
+	if err != nil {
+		return nil, errs.New(errs.Invalid, "the page token is none of ours")
+	}
+	h, err := s.open(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer h.release()
+	entries, err := h.List(ctx, in.N, dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(after) > 0 {
+		i, found := slices.BinarySearchFunc(entries, string(after), func(e tree.Entry, name string) int { return cmp.Compare(e.Name, name) })
+		if found {
+			i++
+		}
+		entries = entries[i:]
+	}
+	page := api.TreePage{Items: []api.TreeNode{}}
+	if size := cmp.Or(in.PageSize, filesMax); len(entries) > size {
+		entries = entries[:size]
+		page.NextPageToken = base64.RawURLEncoding.EncodeToString([]byte(entries[size-1].Name))
+	}
+	for _, e := range entries {
+		n := api.TreeNode{TreeEntry: *entryView(e)}
+		n.Path, n.PathBytes = named(path.Join(dir, e.Name))
+		page.Items = append(page.Items, n)
+	}
+	return &directoryOut{page}, nil
 }
 
 type contentIn struct {

@@ -65,6 +65,9 @@ func aboutOf(args string) (about, after string) {
 	return about, after
 }
 
+// byUser begins the Actor of a person's change; its id follows, and behind a space its name.
+const byUser = "user:"
+
 // whoOf says who made a revision, for people.
 func whoOf(r workspace.Revision) string {
 	key, byAPI := strings.CutPrefix(r.Actor, "api:")
@@ -73,7 +76,10 @@ func whoOf(r workspace.Revision) string {
 		return "API (" + clip.Text(key, labelMax) + ")"
 	case r.Actor == "agent":
 		return "the agent"
-	case r.Actor == "user" || strings.HasPrefix(r.Actor, "user:"):
+	case r.Actor == "user" || strings.HasPrefix(r.Actor, byUser):
+		if _, name, _ := strings.Cut(r.Actor, " "); strings.HasPrefix(r.Actor, byUser+"key_") && name != "" {
+			return clip.Text(name, labelMax)
+		}
 		return "by hand"
 	case r.Run != "" && r.Call == "" && r.Undoes == 0:
 		return "your message"

@@ -40,6 +40,8 @@ func TestWho(t *testing.T) {
 		{workspace.Revision{Actor: workspace.Outside}, "unknown"},
 		{workspace.Revision{Actor: "api:ci"}, "API (ci)"},
 		{workspace.Revision{Actor: "user:key_1", Undoes: 3}, "by hand"},
+		{workspace.Revision{Actor: "user:key_1 ana of ops", Undoes: 3}, "ana of ops"},
+		{workspace.Revision{Actor: "user:john doe", Undoes: 3}, "by hand"},
 	} {
 		if got := whoOf(c.Revision); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.Revision, got, c.want)

@@ -15,6 +15,7 @@ import (
 	"github.com/skete-dev/skete/internal/picture"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/sandbox"
+	"github.com/skete-dev/skete/server/auth"
 	"github.com/skete-dev/skete/thread"
 )
 
@@ -301,7 +302,7 @@ func (s *service) sendRun(ctx context.Context, in *sendRunIn) (*sentOut, error) 
 	}
 	blocks := append([]llm.Block{llm.Text(in.Body.Text)}, images...)
 	if !f.run.State.Final() {
-		seq, err := f.Send(ctx, f.tenant, f.run.ID, thread.Input{ID: in.IdempotencyKey, From: "user", Name: by(ctx), Blocks: blocks})
+		seq, err := f.Send(ctx, f.tenant, f.run.ID, thread.Input{ID: in.IdempotencyKey, From: "user", Name: auth.From(ctx).Who(), By: by(ctx), Blocks: blocks})
 		if err == nil {
 			return &sentOut{api.Sent{Run: string(f.run.ID), Seq: seq}}, nil
 		}

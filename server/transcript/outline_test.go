@@ -55,7 +55,7 @@ func asked(id, tool string, kind thread.AskKind) thread.ApprovalAsked {
 }
 
 func decided(id string, d thread.Decision) thread.ApprovalDecided {
-	return thread.ApprovalDecided{Call: id, Decision: d, By: "ana"}
+	return thread.ApprovalDecided{Call: id, Decision: d, By: "key_0123456789abcdef", ByName: "ana"}
 }
 
 var succeeded = thread.RunEnded{State: thread.RunSucceeded, Reason: "done", Text: "Done."}
@@ -128,7 +128,7 @@ func folds() map[string][]thread.Event {
 			answer(12, llm.Text("three")), succeeded, thread.Rewound{To: 9, By: "ana"})...),
 		"cancelled": from(begin("Sleep.",
 			answer(6, llm.Text("I sleep."), call("c1", "execute", `{"command":"sleep 600"}`), call("c2", "execute", `{"command":"ls"}`)), began("c1", "execute"), asked("c2", "execute", ""),
-			thread.CancelAsked{By: "ana", Reason: "too slow"},
+			thread.CancelAsked{By: "key_0123456789abcdef", ByName: "ana", Reason: "too slow"},
 			failed("c1", "execute", "cancelled", "The run was ended before this call had a result."), failed("c2", "execute", "cancelled", "The run was ended before this call had a result."),
 			thread.RunEnded{State: thread.RunCancelled, Reason: "cancelled", Text: "too slow"})...),
 		"budget": from(begin("Work for ever.",
@@ -137,6 +137,12 @@ func folds() map[string][]thread.Event {
 			thread.Bound{Machine: "sbx_bbbbbbbbbbbbbbbbbbbb", Why: "lost", Own: true},
 			thread.CheckStarted{Key: "k"}, thread.CheckEnded{Exit: &two, Usage: llm.Usage{Input: 3}, CostUSD: 0.25},
 			answer(15, llm.Text("More.")), thread.RunEnded{State: thread.RunFailed, Reason: "steps", Text: "It used all of its steps."})...),
+		"refused": from(begin("Fetch it.",
+			answer(6, call("c1", "execute", `{"command":"curl http://example.com/a"}`)), began("c1", "execute"),
+			thread.NetworkRefused{Machine: "sbx_aaaaaaaaaaaaaaaaaaaa", Host: "example.com", Port: 80, Method: "GET", Path: "/a", Why: "no rule allows it"},
+			exit(did("c1", "execute", ""), &two),
+			thread.NetworkRefused{Machine: "sbx_aaaaaaaaaaaaaaaaaaaa", Host: "169.254.169.254", Port: 80, Why: "169.254.169.254 is always refused", Last: true},
+			answer(10, llm.Text("It is not allowed.")), succeeded)...),
 		"asks": from(begin("Ask me.",
 			answer(6, call("c1", "ask_user", `{"question":"Which?","options":["a","b"]}`)), asked("c1", "ask_user", thread.AskQuestion),
 			saying(decided("c1", thread.Respond), "b"), did("c1", "ask_user", "b"),

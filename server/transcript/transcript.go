@@ -14,9 +14,12 @@
 package transcript
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -138,9 +141,9 @@ func (f *Fold) remark(e thread.Event) {
 	case thread.Cleared:
 		f.note(e, "outputs of %d calls were dropped from the prompt", len(b.Calls))
 	case thread.Rewound:
-		f.note(e, "the conversation was taken back to event %d%s", b.To, by(b.By))
+		f.note(e, "the conversation was taken back to event %d%s", b.To, by(b.By, b.ByName))
 	case thread.CompactAsked:
-		f.note(e, "a summary of the conversation was asked for%s", by(b.By))
+		f.note(e, "a summary of the conversation was asked for%s", by(b.By, b.ByName))
 	case thread.CheckStarted:
 		f.note(e, "the check began")
 	case thread.CheckEnded:
@@ -148,20 +151,31 @@ func (f *Fold) remark(e thread.Event) {
 		f.cost += b.CostUSD
 		f.note(e, "the check %s", CheckWords(b))
 	case thread.CancelAsked:
-		f.note(e, "cancel asked%s%s", by(b.By), because(b.Reason))
+		f.note(e, "cancel asked%s%s", by(b.By, b.ByName), because(b.Reason))
 	case thread.BudgetChanged:
-		f.note(e, "the budget was changed%s", by(b.By))
+		f.note(e, "the budget was changed%s", by(b.By, b.ByName))
 	case thread.PolicyChanged:
-		f.note(e, "a rule was added%s", by(b.By))
+		f.note(e, "a rule was added%s", by(b.By, b.ByName))
 	case thread.Context:
 		for _, why := range b.LeftOut {
 			f.note(e, "a tool is left out: %s", clip.Line(why, argsBytesMax))
 		}
+	case thread.NetworkRefused:
+		f.note(e, "refused: %s", RefusedWords(b))
 	case thread.Bound:
 		if b.Why != "" {
 			f.note(e, "another machine: %s (%s)", clip.Line(b.Machine, argsBytesMax), clip.Line(b.Why, argsBytesMax))
 		}
 	}
+}
+
+// RefusedWords say what the machine could not send, and why.
+func RefusedWords(b thread.NetworkRefused) string {
+	words := fmt.Sprintf("%s %s: %s", cmp.Or(b.Method, "connection to"), net.JoinHostPort(b.Host, strconv.Itoa(b.Port))+b.Path, b.Why)
+	if b.Last {
+		words += "; the log tells of no more"
+	}
+	return clip.Line(words, headBytesMax)
 }
 
 // CheckWords say how a check ended, as the end of a sentence about it.
@@ -179,7 +193,8 @@ func CheckWords(b thread.CheckEnded) string {
 	return "did not pass"
 }
 
-func by(who string) string {
+func by(id, name string) string {
+	who := cmp.Or(name, id)
 	if who == "" {
 		return ""
 	}
@@ -365,7 +380,7 @@ func (f *Fold) decided(e thread.Event, b thread.ApprovalDecided) {
 		return
 	}
 	a := *c.Approval
-	a.Decision, a.By, a.Text, a.DecidedSeq = string(b.Decision), b.By, clip.Text(b.Text, headBytesMax), e.Seq
+	a.Decision, a.By, a.ByName, a.Text, a.DecidedSeq = string(b.Decision), b.By, b.ByName, clip.Text(b.Text, headBytesMax), e.Seq
 	c.Approval, c.Status = &a, statusPending
 	if a.Ask == api.AskForm { // of a call that runs
 		c.Status = statusRunning

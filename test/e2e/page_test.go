@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +14,7 @@ import (
 	"github.com/skete-dev/skete/test/browser"
 )
 
-// person uses the page of a sandbox in a browser, with cookies of their own.
+// person uses the page of a sandbox, its changes in the UI, in a browser, with cookies of their own.
 type person struct {
 	*story
 	who, tab string
@@ -89,8 +90,9 @@ func (s *story) visit(who string, k api.CreatedKey) person {
 	s.t.Helper()
 	p := person{story: s, who: who, tab: "first"}
 	at := p.at()
-	got := p.loud().do(step{"go", at}, step{"until", `location.pathname === "/login" && !!document.querySelector("input[name=key]")`})
-	if !strings.HasSuffix(got.URL, "/login?next=%2Fs%2F"+s.id) {
+	// The short address leads there, too.
+	got := p.loud().do(step{"go", p.origin() + "/s/" + s.id}, step{"until", `location.pathname === "/login" && !!document.querySelector("input[name=key]")`})
+	if !strings.HasSuffix(got.URL, "/login?next=%2Fvms%2F"+s.id+"%2Fchanges") {
 		s.t.Errorf("who is not logged in is at %s", got.URL)
 	}
 	p.loud().do(step{"fill", "input[name=key]", "sk_wrong"}, step{"press", "Enter"}, step{"until", `!!document.querySelector("[role=alert]")`})
@@ -98,7 +100,7 @@ func (s *story) visit(who string, k api.CreatedKey) person {
 		p.loud().shots("login")
 	}
 	got = p.do(step{"fill", "input[name=key]", k.Secret}, step{"press", "Enter"},
-		step{"until", `location.pathname.startsWith("/s/") && document.querySelectorAll("#revisions button").length > 0`})
+		step{"until", arrived})
 	if got.URL != at {
 		s.t.Errorf("the login leads to %s, not back to %s", got.URL, at)
 	}
@@ -121,10 +123,45 @@ with open('hostile/not-text', 'wb') as f:
     f.write(b'half \xff\xfe\xc3( text <script>alert(1)</script>\n')
 `
 
-const undoDone = `document.getElementById("notice").textContent.startsWith("Undo done")`
+// What is looked for in the page, as selectors and as expressions of the page.
+const (
+	undo    = "[aria-label='Ways back'] button:has-text('Undo')"
+	redo    = "[aria-label='Ways back'] button:has-text('Redo')"
+	save    = "[aria-label='Ways back'] button:has-text('Save')"
+	scope   = "[aria-label='What to undo']"
+	agree   = "[role=dialog] button.main"
+	cancel  = "[role=dialog] [data-first]"
+	changes = "#vm-tab-changes"
+	preview = "#vm-tab-preview"
 
-// planShown is when a plan can be agreed to.
-const planShown = `document.getElementById("plan").open && !document.getElementById("go").disabled`
+	revisions = `document.querySelectorAll("[role=listbox][aria-label=Revisions] [role=option]")`
+	arrived   = `/^\/vms\/sbx_[a-z0-9]+\/changes$/.test(location.pathname) && ` + revisions + `.length > 0`
+	canUndo   = `document.querySelector("[aria-label='Ways back'] button[aria-keyshortcuts='Control+Z']")?.disabled === false`
+	canRedo   = `document.querySelector("[aria-label='Ways back'] button[aria-keyshortcuts='Control+Shift+Z']")?.disabled === false`
+	noDialog  = `!document.querySelector("[role=dialog]")`
+	said      = `(document.querySelector("[data-done]")?.textContent ?? "")`
+	undoDone  = said + `.startsWith("Undo done")`
+	redoDone  = said + `.startsWith("Redo done")`
+	// planShown is when a plan can be agreed to.
+	planShown = `!!document.querySelector("[role=dialog] [data-plan]") && document.querySelector("[role=dialog] button.main")?.disabled === false`
+	planned   = `document.querySelector("[role=dialog] [aria-label^='Paths that change']")?.innerText.replace(/\s+/g, " ")`
+	newest    = `(document.querySelector("[role=option] [data-n]")?.innerText ?? "")`
+	chosen    = `[...document.querySelectorAll("[role=option]")].findIndex((o) => o.getAttribute("aria-selected") === "true")`
+)
+
+// all collects what is in a list of which only the rows on the screen are in the page: find is an
+// expression of a row.
+func all(list, rows, find string) string {
+	return `(async () => {
+		const box = document.querySelector("` + list + `"), seen = new Set();
+		for (let y = 0; ; y += box.clientHeight / 2) {
+			box.scrollTop = y;
+			await new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)));
+			for (const e of box.querySelectorAll("` + rows + `")) seen.add((` + find + `)(e));
+			if (y >= box.scrollHeight) return [...seen].join("\n");
+		}
+	})()`
+}
 
 // theme is true once the app in the frame has one.
 func theme(name string) step {
@@ -163,10 +200,9 @@ func (p person) with(t *testing.T) person {
 	return p
 }
 
-// paused: a page that is open lets a sandbox sleep. It asks for the ports last;
-// before that, a pause comes between its question whether the sandbox runs and
-// what it asks of one that does, which wakes it. It has looked again when it has
-// asked for the sandbox once more.
+// paused: a page that is open lets a sandbox sleep. It asks what runs inside while a person is at
+// its preview; that the sandbox was paused is no reason to ask again, which would wake it, and its
+// changes are looked at without it. It has looked again when it has asked for the history twice more.
 func (p person) paused() {
 	p.t.Helper()
 	made, err := p.c.CreateSandbox(p.ctx(), api.CreateSandbox{Provider: "gvisor"})
@@ -174,13 +210,21 @@ func (p person) paused() {
 	box := p.c.Sandbox(made.ID)
 	defer func() { _ = box.Destroy(p.ctx()) }()
 	p = p.in("paused")
-	p.do(step{"go", p.origin() + "/s/" + made.ID}, step{"until", `document.getElementById("life").textContent === "running"`},
-		step{"until", `performance.getEntriesByType("resource").some((e) => e.name.endsWith("/ports"))`})
+	asked := func(what string) string {
+		return `performance.getEntriesByType("resource").filter((e) => ` + what + `.test(e.name)).length`
+	}
+	p.do(step{"go", p.origin() + "/vms/" + made.ID + "/preview"}, step{"until", machineIs("running")}, step{"until", asked(`/\/ports$/`) + ` > 1`})
+	_, err = box.Files().Write(p.ctx(), "/workspace/kept", []byte("x"), client.WriteOptions{})
+	p.ok(err)
 	_, err = box.Pause(p.ctx())
 	p.ok(err)
-	looks := `performance.getEntriesByType("resource").filter((e) => e.name.endsWith("/` + made.ID + `")).length`
-	p.do(step{"until", `document.getElementById("life").textContent === "paused"`}, step{"get", `window.looked = ` + looks},
-		step{"until", looks + ` > window.looked`})
+	p.do(step{"until", machineIs("paused")}, step{"until", `document.getElementById("vm-pane-preview").innerText.includes("The machine is paused")`},
+		step{"get", `(window.inside = ` + asked(`/\/(ports|services)$/`) + `)`}, step{"click", changes},
+		step{"until", `document.getElementById("vm-pane-changes").innerText.includes("/workspace/kept")`},
+		step{"get", `(window.looked = ` + asked(`/\/history\?/`) + `)`}, step{"until", asked(`/\/history\?/`) + ` > window.looked + 1`})
+	if got := p.get(asked(`/\/(ports|services)$/`) + ` - window.inside`); got != "0" {
+		p.t.Errorf("what runs inside was asked for %s times more", got)
+	}
 	now, err := box.Get(p.ctx())
 	p.ok(err)
 	if now.State != "paused" {
@@ -189,70 +233,91 @@ func (p person) paused() {
 	p.do(step{"close"})
 }
 
-// timeline: what the agent did is there, line by line, and its app beside it.
+// machineIs is true once the page says in a word that its machine is so.
+func machineIs(state string) string {
+	return `document.querySelector("h1")?.parentElement.innerText.split("\n").includes("` + state + `")`
+}
+
+// timeline: what the agent did is there, line by line, and its app is a tab away. The page comes by
+// the name of the sandbox as well as by its id.
 func (p person) timeline() {
 	p.t.Helper()
-	p.do(step{"until", `!document.getElementById("undo").disabled && !!document.querySelector("#diff tr.add")`}, theme("dark"))
-	if got := p.get(`document.querySelector("#revisions button[aria-current] .what").textContent`); got != "edit_file /workspace/src/theme.js" {
+	p.do(step{"until", canUndo}, step{"until", `!!document.querySelector("[data-diff] [data-kind=add]")`})
+	if got := p.get(`[...document.querySelectorAll("[role=option]")].find((o) => o.querySelector("strong")?.textContent === "now").querySelector("bdi").textContent`); got != "edit_file /workspace/src/theme.js" {
 		p.t.Errorf("the revision is called %q", got)
 	}
+	line := func(kind string) string {
+		return `[...document.querySelectorAll("[data-diff] [data-kind=` + kind + `]")].map((r) => r.lastElementChild.innerText).join()`
+	}
 	for js, want := range map[string]string{
-		`[...document.querySelectorAll("#diff tr.remove")].map((r) => r.innerText.split("\t").pop()).join()`: `export const theme = {name: 'light', title: 'A light theme'};`,
-		`[...document.querySelectorAll("#diff tr.add")].map((r) => r.innerText.split("\t").pop()).join()`:    `export const theme = {name: 'dark', title: 'A light theme'};`,
-		`document.querySelector("#diff summary .path").textContent`:                                          "src/theme.js",
-		`document.getElementById("services").innerText.trim()`:                                               "web ready",
-		`document.getElementById("life").textContent`:                                                        "running",
-		`new URL(document.getElementById("frame").src).origin === location.origin`:                           "false",
+		line("remove"): "removed:\n" + `export const theme = {name: 'light', title: 'A light theme'};`,
+		line("add"):    "added:\n" + `export const theme = {name: 'dark', title: 'A light theme'};`,
+		`document.querySelector("[data-diff] [data-path] bdi").textContent`: "src/theme.js",
+		machineIs("running"): "true",
 	} {
 		if got := p.get(js); got != want {
 			p.t.Errorf("%s is %q, not %q", js, got, want)
 		}
 	}
 	p.shots("timeline")
+	p.do(step{"click", preview}, theme("dark"), step{"until", `document.querySelector("#vm-pane-preview [role=status]").innerText.trim() === "web is ready"`})
+	if got := p.get(`new URL(document.querySelector("iframe").src).origin === location.origin`); got != "false" {
+		p.t.Error("the app has the origin of the page")
+	}
+	p.do(step{"click", "summary:has-text('1 service')"}, step{"until", `document.querySelector("#vm-pane-preview details li").innerText.includes("web is ready")`}, step{"click", changes})
+
+	name := "the page’s own"
+	_, err := p.c.Sandbox(p.id).Update(p.ctx(), api.UpdateSandbox{Name: &name})
+	p.ok(err)
+	got := p.in("named").do(step{"go", p.origin() + "/s/" + url.PathEscape(name)}, step{"until", arrived}, step{"until", `document.querySelector("h1").textContent === "` + name + `"`})
+	if got.URL != p.at() {
+		p.t.Errorf("the name leads to %s", got.URL)
+	}
+	p.in("named").do(step{"close"})
 }
 
 // undoAndRedo: the paths are shown first, and nothing is done; then it is, and
 // the app shows it without being loaded anew.
 func (p person) undoAndRedo() {
 	p.t.Helper()
-	p.do(step{"app", `(window.marker = "kept")`}, step{"click", "#undo"}, step{"until", planShown}, theme("dark"))
-	if got := p.get(`document.getElementById("plan-files").innerText`); !strings.Contains(got, "src/theme.js") {
+	p.do(step{"app", `(window.marker = "kept")`}, step{"click", undo}, step{"until", planShown}, theme("dark"))
+	if got := p.get(planned); !strings.Contains(got, "src/theme.js") {
 		p.t.Errorf("the plan shows %q", got)
 	}
 	p.shots("plan")
-	p.do(step{"click", "#go"}, step{"until", undoDone}, theme("light"), step{"app", `window.marker === "kept"`},
-		step{"until", `!document.getElementById("redo").disabled`})
+	p.do(step{"click", agree}, step{"until", undoDone}, theme("light"), step{"app", `window.marker === "kept"`}, step{"until", canRedo})
 	p.shots("undone")
-	p.do(step{"click", "#redo"}, step{"until", planShown}, step{"click", "#go"},
-		step{"until", `document.getElementById("notice").textContent.startsWith("Redo done")`}, theme("dark"), step{"app", `window.marker === "kept"`})
+	p.do(step{"click", redo}, step{"until", planShown}, step{"click", agree}, step{"until", redoDone}, theme("dark"), step{"app", `window.marker === "kept"`})
 }
 
-// byKeys: all of it without a pointer.
+// byKeys: all of it without a pointer. What agrees to a plan is one Tab away from what does not.
 func (p person) byKeys() {
 	p.t.Helper()
-	p.do(step{"get", `document.activeElement.blur()`}, step{"press", "Control+z"}, step{"until", planShown}, step{"press", "Escape"},
-		step{"until", `!document.getElementById("plan").open`}, theme("dark"),
-		step{"press", "Control+z"}, step{"until", planShown}, step{"press", "Enter"}, step{"until", undoDone}, theme("light"),
-		step{"press", "Control+Shift+z"}, step{"until", planShown}, step{"press", "Enter"}, theme("dark"),
-		step{"until", `document.querySelector("#revisions .what").textContent.startsWith("redo to")`}, // or the list moves on under the keys
-		step{"get", `document.querySelector("#revisions button").focus()`}, step{"press", "ArrowDown"}, step{"press", "Enter"},
-		step{"until", `document.querySelectorAll("#revisions button")[1].getAttribute("aria-pressed") === "true"`},
-		step{"press", "ArrowUp"}, step{"press", "Enter"},
-		step{"until", `document.querySelectorAll("#revisions button")[0].getAttribute("aria-pressed") === "true"`})
+	yes := []step{{"until", planShown}, {"press", "Tab"}, {"until", `document.activeElement === document.querySelector("[role=dialog] button.main")`}, {"press", "Enter"}}
+	take := func(more ...step) { p.t.Helper(); p.do(append(more, yes...)...) }
+	p.do(step{"get", `document.activeElement.blur()`}, step{"press", "Control+z"}, step{"until", planShown}, step{"press", "Escape"}, step{"until", noDialog}, theme("dark"))
+	take(step{"press", "Control+z"})
+	p.do(step{"until", undoDone}, theme("light"))
+	take(step{"press", "Control+Shift+z"})
+	p.do(step{"until", redoDone}, theme("dark"),
+		step{"until", newest + `.includes("redo to")`}, // or the list moves on under the keys
+		step{"get", `document.querySelector("[role=listbox]").focus()`}, step{"press", "ArrowDown"}, step{"until", chosen + ` === 1`},
+		step{"press", "ArrowUp"}, step{"until", chosen + ` === 0`})
 	// Every way with Tab alone can be seen.
-	p.do(step{"get", `document.querySelector(".skip").focus()`})
+	p.do(step{"get", `document.querySelector("a[href='#main']").focus()`})
 	seen := map[string]bool{}
-	for range 12 {
+	for range 50 {
 		p.do(step{"press", "Tab"})
-		got := p.do(step{"get", `document.activeElement.id`}, step{"get", `getComputedStyle(document.activeElement).outlineStyle !== "none"`}).Found
+		got := p.do(step{"get", `(() => { const e = document.activeElement; return e.getAttribute("aria-label") ?? e.textContent.trim(); })()`},
+			step{"get", `document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle !== "none"`}).Found
 		seen[got[0]] = true
-		if got[0] != "" && got[1] != "true" {
-			p.t.Errorf("nobody sees that #%s has the focus", got[0])
+		if got[1] != "true" {
+			p.t.Errorf("no reader sees that %q has the focus", got[0])
 		}
 	}
-	for _, id := range []string{"undo", "scope", "snapshot", "logout"} {
-		if !seen[id] {
-			p.t.Errorf("Tab does not come to #%s: %v", id, seen)
+	for _, name := range []string{"Undo", "What to undo", "Save a revision", "Log out", "Revisions"} {
+		if !seen[name] {
+			p.t.Errorf("Tab does not come to %q: %v", name, seen)
 		}
 	}
 }
@@ -261,12 +326,12 @@ func (p person) byKeys() {
 func (p person) twoPages() {
 	p.t.Helper()
 	other := p.in("second")
-	other.do(step{"go", p.at()}, step{"until", `document.querySelectorAll("#revisions button").length > 0`}, step{"get", `(window.marker = "kept")`}, theme("dark"))
-	before := other.get(`document.querySelectorAll("#revisions button").length`)
-	p.do(step{"click", "#undo"}, step{"until", planShown}, step{"click", "#go"}, step{"until", undoDone})
-	other.do(step{"until", `document.querySelectorAll("#revisions button").length > ` + before + ` && !document.getElementById("redo").disabled`}, theme("light"))
-	other.do(step{"click", "#redo"}, step{"until", planShown}, step{"click", "#go"}, theme("dark"))
-	p.do(theme("dark"), step{"until", `document.getElementById("redo").disabled && document.querySelectorAll("#revisions button").length > ` + before + ` + 1`})
+	other.do(step{"go", p.origin() + "/vms/" + p.id + "/preview"}, theme("dark"), step{"click", changes}, step{"until", arrived}, step{"get", `(window.marker = "kept")`})
+	before := other.get(newest + `.split("\n")[0]`)
+	p.do(step{"click", undo}, step{"until", planShown}, step{"click", agree}, step{"until", undoDone})
+	other.do(step{"until", newest + `.split("\n")[0] !== "` + before + `" && ` + canRedo}, theme("light"))
+	other.do(step{"click", redo}, step{"until", planShown}, step{"click", agree}, theme("dark"))
+	p.do(theme("dark"), step{"until", newest + `.includes("redo to") && !(` + canRedo + `)`})
 	if got := other.get(`window.marker`); got != "kept" {
 		p.t.Error("the page that follows was loaded anew")
 	}
@@ -274,22 +339,22 @@ func (p person) twoPages() {
 }
 
 // at is the address of the page.
-func (p person) at() string { return p.origin() + "/s/" + p.id }
+func (p person) at() string { return p.origin() + "/vms/" + p.id + "/changes" }
 
 // stalePlan: what was shown is not what would happen any more, so nothing does,
 // and people read why.
 func (p person) stalePlan() {
 	p.t.Helper()
-	p.do(step{"click", "#undo"}, step{"until", planShown})
+	p.do(step{"click", undo}, step{"until", planShown})
 	_, err := p.c.Sandbox(p.id).Files().Write(p.ctx(), "/workspace/meanwhile", []byte("x"), client.WriteOptions{})
 	p.ok(err)
 	// The browser's console says 409, too.
-	p.loud().do(step{"click", "#go"}, step{"until", `document.getElementById("plan-text").textContent.includes("changed meanwhile")`})
+	p.loud().do(step{"click", agree}, step{"until", `document.querySelector("[role=dialog] [data-plan]")?.textContent.includes("changed meanwhile")`})
 	p.shots("stale")
-	if got := p.get(`document.getElementById("plan-files").innerText`); !strings.Contains(got, "meanwhile") {
+	if got := p.get(planned); !strings.Contains(got, "meanwhile") {
 		p.t.Errorf("the new plan shows %q", got)
 	}
-	p.do(theme("dark"), step{"until", planShown}, step{"click", "#cancel"}, step{"until", `!document.getElementById("plan").open`}, theme("dark"))
+	p.do(theme("dark"), step{"until", planShown}, step{"click", cancel}, step{"until", noDialog}, theme("dark"))
 	if got := p.shell(api.Run{Sandbox: p.id}, "cat /workspace/meanwhile"); got != "x" {
 		p.t.Errorf("a plan that was not agreed to did something: %s", got)
 	}
@@ -307,14 +372,16 @@ func (p person) staticApp() {
 	p.ok(err)
 	p.agent("newer")
 	has := func(text string) step { return step{"app", `document.body?.innerText.trim() === "` + text + `"`} }
-	p.do(step{"until", `document.getElementById("services").innerText.includes("static")`},
-		step{"fill", "#port", "8100"}, step{"press", "Enter"}, has("NEW"),
-		step{"until", `document.querySelector("#diff").innerText.includes("static/index.html")`},
-		step{"choose", "#scope", "run"}, step{"click", "#undo"}, step{"until", planShown}, step{"click", "#go"}, step{"until", undoDone}, has("OLD"),
-		step{"click", "#redo"}, step{"until", planShown}, step{"click", "#go"}, has("NEW"),
-		step{"choose", "#scope", "last"}, step{"click", "#again"}, has("NEW"))
+	p.do(step{"click", preview}, step{"until", `document.querySelector("[aria-label=Port]").innerText.includes("8100 static")`},
+		step{"choose", "[aria-label=Port]", "8100"}, has("NEW"), step{"click", changes},
+		step{"until", `document.querySelector("[data-diff]")?.innerText.includes("static/index.html")`},
+		step{"choose", scope, "run"}, step{"click", undo}, step{"until", planShown}, step{"click", agree}, step{"until", undoDone},
+		step{"click", preview}, has("OLD"), step{"click", changes},
+		step{"click", redo}, step{"until", planShown}, step{"click", agree}, step{"until", redoDone}, step{"click", preview}, has("NEW"),
+		step{"click", "[aria-label='Reload the app']"}, has("NEW"))
 	// The same in a tab of its own, by the login.
-	p.in("apart").do(step{"go", p.origin() + p.get(`document.getElementById("apart").getAttribute("href")`)}, step{"until", `document.body.innerText.trim() === "NEW"`}, step{"close"})
+	p.in("apart").do(step{"go", p.origin() + p.get(`document.querySelector("[aria-label='Open the app in a new tab']").getAttribute("href")`)}, step{"until", `document.body.innerText.trim() === "NEW"`}, step{"close"})
+	p.do(step{"choose", "[aria-label=Port]", "5173"}, theme("dark"), step{"click", changes}, step{"choose", scope, "last"})
 }
 
 func second[T any](_ T, err error) error { return err }
@@ -324,25 +391,26 @@ func (p person) hostile() {
 	p.t.Helper()
 	p.ok(second(p.c.Sandbox(p.id).Files().Write(p.ctx(), "/tmp/hostile.py", []byte(hostileFiles), client.WriteOptions{})))
 	p.agent("hostile")
-	p.until(`document.querySelectorAll("#diff details").length > 12 && document.querySelector("#revisions button .what").textContent.includes("onerror")`)
+	p.until(newest + `.includes("onerror") && !!document.querySelector("[data-diff]")?.innerText.includes("hostile/")`)
 	p.shots("hostile")
-	names := p.get(`[...document.querySelectorAll("#diff .path")].map((e) => e.textContent).join("\n")`)
-	for _, want := range []string{"hostile/<img src=x onerror=alert(1)>\n", `hostile/"><svg onload=alert(1)>`, "hostile/&lt;b&gt;\n", "hostile/⟨202E⟩gpj.exe", "hostile/line⟨000A⟩break\n", "hostile/bad \uFFFD bytes", "xxx\n", "hostile/javascript:alert(1)\n", "hostile/${alert(1)}"} {
+	const mark = "\\u{" // how what hides is shown
+	names := p.get(all("[data-diff]", "[data-path] bdi", `(e) => e.textContent`)) + "\n"
+	for _, want := range []string{"hostile/<img src=x onerror=alert(1)>\n", `hostile/"><svg onload=alert(1)>`, "hostile/&lt;b&gt;\n", "hostile/" + mark + "202e}gpj.exe", "hostile/line" + mark + "a}break\n", "hostile/bad \uFFFD bytes", "xxx\n", "hostile/javascript:alert(1)\n", "hostile/${alert(1)}"} {
 		if !strings.Contains(names, want) {
 			p.t.Errorf("the names lack %q:\n%s", want, names)
 		}
 	}
-	lines := p.get(`[...document.querySelectorAll("#diff table")].map((t) => t.innerText).join("\n")`)
-	for _, want := range []string{"<script>alert(1)</script>", "</td></table><img src=x onerror=alert(1)>", "if (admin ⟨202E⟩⟨2066⟩// only⟨2069⟩ ⟨2066⟩) {", "yyy … and 98000 characters more", "⟨001B⟩[31mred⟨001B⟩[0m", "zero⟨200B⟩width"} {
+	lines := p.get(all("[data-diff]", "[data-kind]", `(e) => e.lastElementChild.innerText`))
+	for _, want := range []string{"<script>alert(1)</script>", "</td></table><img src=x onerror=alert(1)>", "if (admin " + mark + "202e}" + mark + "2066}// only" + mark + "2069} " + mark + "2066}) {", "yyy … and 98000 characters more", mark + "1b}[31mred" + mark + "1b}[0m", "zero" + mark + "200b}width"} {
 		if !strings.Contains(lines, want) {
 			p.t.Errorf("the lines lack %q:\n%.3000s", want, lines)
 		}
 	}
 	for js, want := range map[string]string{
-		`document.querySelectorAll("img:not(.mark), svg, script:not([src]), #diff b").length`: "0",
-		`document.scripts.length`: "1",
-		`document.documentElement.scrollWidth - document.documentElement.clientWidth`:                                              "0",
-		`[...document.querySelectorAll("#diff, #revisions")].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.id).join()`: "",
+		`document.querySelectorAll("main img, svg:not(.lucide), script:not([src]), main b, [onerror], [onload]").length`:                            "0",
+		`[...document.scripts].filter((s) => !new URL(s.src).pathname.startsWith("/ui/")).length`:                                                   "0",
+		`document.documentElement.scrollWidth - document.documentElement.clientWidth`:                                                               "0",
+		`[...document.querySelectorAll("[data-diff], [role=listbox]")].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.ariaLabel).join()`: "",
 	} {
 		if got := p.get(js); got != want {
 			p.t.Errorf("%s is %s, not %s", js, got, want)
@@ -352,38 +420,53 @@ func (p person) hostile() {
 	if got := p.shell(api.Run{Sandbox: p.id}, `rm -f /workspace/hostile/bad*; ls /workspace/hostile | grep -c bad`); !strings.HasPrefix(got, "0") {
 		p.t.Fatal(got)
 	}
-	p.do(step{"until", `document.querySelector("#revisions button .what").textContent.startsWith("exec rm -f")`},
-		step{"click", `#revisions li:nth-child(2) button`}, step{"until", `document.querySelectorAll("#diff details").length > 12`},
-		step{"click", `#diff button[aria-label*="bad "]`}, step{"until", planShown}, step{"click", "#go"},
-		step{"until", `document.getElementById("notice").textContent.startsWith("Restore done: 1 path")`})
+	restore := "[data-diff] button:has-text('Restore this file'):has-text('hostile/bad ')"
+	p.do(step{"until", newest + `.includes("exec rm -f")`}, step{"click", "[role=option]:nth-child(2)"},
+		step{"until", `document.querySelectorAll("[aria-label='Paths that differ'] button").length > 12 || document.querySelector("[data-diff]")?.innerText.includes("hostile/")`},
+		step{"get", `(async () => {
+			const box = document.querySelector("[data-diff]"), there = () => [...box.querySelectorAll("button")].some((b) => b.textContent.includes("Restore this file") && b.textContent.includes("hostile/bad "));
+			for (let y = 0; !there() && y < box.scrollHeight; y += box.clientHeight / 2) {
+				box.scrollTop = y;
+				await new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(r)));
+			}
+		})()`},
+		step{"click", restore}, step{"until", planShown}, step{"click", agree}, step{"until", said + `.startsWith("Restore done: 1 path")`})
 	if got := p.shell(api.Run{Sandbox: p.id}, `cd /workspace/hostile && ls $'bad \xff\xfe bytes' | wc -l`); got != "1" {
 		p.t.Errorf("the file is not back: %s", got)
 	}
 	// All of it goes by one undo, shown as text there too.
-	p.do(step{"choose", "#scope", "run"}, step{"click", "#undo"}, step{"until", planShown})
-	if got := p.get(`document.getElementById("plan-files").innerText`); !strings.Contains(got, "⟨202E⟩gpj.exe") || !strings.Contains(got, "<img src=x onerror=alert(1)>") {
+	p.do(step{"choose", scope, "run"}, step{"click", undo}, step{"until", planShown})
+	if got := p.get(planned); !strings.Contains(got, mark+"202e}gpj.exe") || !strings.Contains(got, "<img src=x onerror=alert(1)>") || !strings.Contains(got, "line"+mark+"a}break") {
 		p.t.Errorf("the plan shows %s", got)
 	}
 	p.shots("hostile-plan")
-	p.do(step{"click", "#go"}, step{"until", undoDone}, step{"choose", "#scope", "last"})
+	p.do(step{"click", agree}, step{"until", undoDone}, step{"choose", scope, "last"})
 	if got := p.shell(api.Run{Sandbox: p.id}, "ls /workspace/hostile"); !strings.Contains(got, "exit") {
 		p.t.Errorf("after the undo there is %s", got)
 	}
 }
 
-// viewer may look; what they press says why nothing happens, and the server
+// viewer may look; the page says why nothing happens, by the pointer and by the keys, and the server
 // refuses whatever the page would say.
 func (s *story) viewer(t *testing.T) {
 	s.with(t)
 	p := s.visit("eve", s.key("eve", "read"))
-	p.do(step{"until", `document.getElementById("who").textContent === "read only" && !document.getElementById("undo").disabled`})
+	const why = "lacks the right “write”"
+	p.do(step{"until", `document.getElementById("vm-pane-changes").innerText.includes("` + why + `") && !!document.querySelector("[data-diff]")`})
 	p.shots("viewer")
-	for _, b := range []string{"#undo", "#snapshot", "#revert", "#diff details button"} {
-		p.do(step{"click", "#hush"}, step{"until", `document.getElementById("notice").textContent === ""`}, step{"click", b},
-			step{"until", `document.getElementById("notice").textContent.includes("lacks the right “write”")`})
+	for name, js := range map[string]string{
+		"undo":           `document.querySelector("[aria-keyshortcuts='Control+Z']")`,
+		"save":           `[...document.querySelectorAll("button")].find((b) => b.textContent.includes("Save a revision"))`,
+		"revert":         `[...document.querySelectorAll("button")].find((b) => b.textContent.includes("Revert only this"))`,
+		"restore a file": `[...document.querySelectorAll("[data-diff] button")].find((b) => b.textContent.includes("Restore this"))`,
+	} {
+		if got := p.get(`(() => { const b = ` + js + `; return b.disabled + " " + b.title; })()`); !strings.HasPrefix(got, "true ") || !strings.Contains(got, why) {
+			p.t.Errorf("%s: %s", name, got)
+		}
 	}
-	p.do(step{"fill", "#port", "5173"}, step{"press", "Enter"}, step{"until", `document.getElementById("stage-text").textContent.includes("change something")`})
-	if got := p.get(`document.getElementById("plan").open + " " + document.getElementById("frame").hidden`); got != "false true" {
+	p.do(step{"press", "Control+z"}, step{"until", `[...document.querySelectorAll("main [role=status]")].some((e) => e.innerText.includes("` + why + `"))`}, step{"until", noDialog})
+	p.do(step{"click", preview}, step{"until", `document.getElementById("vm-pane-preview").innerText.includes("change something")`})
+	if got := p.get(`document.querySelectorAll("iframe").length`); got != "0" {
 		t.Error(got)
 	}
 	for path, body := range map[string]string{"history/plan": `{do: "undo"}`, "history": `{}`, "previews": `{port: 5173}`} {
@@ -404,7 +487,7 @@ func (p person) port8001() {
 	p.ok(err)
 	app, err := previews.Open(p.ctx(), api.CreatePreview{Port: 5173, Public: true})
 	p.ok(err)
-	at, shown := p.at(), `location.pathname.startsWith("/s/") && document.querySelectorAll("#revisions button").length > 0`
+	at, shown := p.at(), arrived
 	arrive := func(who person, steps ...step) {
 		p.t.Helper()
 		if got := who.loud().do(append(steps, step{"until", shown})...); got.URL != at {
@@ -444,12 +527,12 @@ func (p person) port8001() {
 func (p person) logout() {
 	p.t.Helper()
 	other := p.in("other")
-	other.do(step{"go", p.at()}, step{"until", `document.querySelectorAll("#revisions button").length > 0`})
+	other.do(step{"go", p.at()}, step{"until", arrived})
 	atLogin := step{"until", `location.pathname === "/login" && !!document.querySelector("input[name=key]")`}
-	p.loud().do(step{"click", "#logout"}, atLogin)
+	p.loud().do(step{"click", "[aria-label='Log out']"}, atLogin)
 	other.loud().do(atLogin, step{"close"})
 	p.loud().do(step{"get", `(window.here = true, setTimeout(() => history.back()), 0)`}, step{"until", `!window.here`},
-		step{"until", `location.pathname === "/login" || !document.querySelector("#revisions button")`}, atLogin, step{"close"})
+		step{"until", `location.pathname === "/login" || !document.querySelector("[role=option]")`}, atLogin, step{"close"})
 }
 
 // revokedKey: what was opened with a key closes with it.
@@ -457,7 +540,7 @@ func (s *story) revokedKey(t *testing.T) {
 	s.with(t)
 	k := s.key("mallory", "write")
 	p := s.visit("mallory", k)
-	p.until(`!document.getElementById("undo").disabled`)
+	p.until(canUndo)
 	s.ok(s.c.RevokeKey(s.ctx(), k.ID))
 	p.loud().do(step{"until", `location.pathname === "/login" && !!document.querySelector("input[name=key]")`})
 	p.loud().do(step{"fill", "input[name=key]", k.Secret}, step{"press", "Enter"}, step{"until", `!!document.querySelector("[role=alert]")`}, step{"close"})

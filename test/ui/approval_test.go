@@ -35,8 +35,7 @@ func (w *world) colleague(name string) *world {
 	return &other
 }
 
-// keyID is what logs and pages call a person: the id of the key of their login. That they
-// say no name is less than scenario 5 asks for.
+// keyID is that of the key of a person's login: logs have it beside the name.
 func (w *world) keyID(name string) string {
 	w.t.Helper()
 	keys, err := w.c.Keys(w.ctx())
@@ -89,6 +88,7 @@ type decidedData struct {
 	Call     string `json:"call"`
 	Decision string `json:"decision"`
 	By       string `json:"by"`
+	ByName   string `json:"by_name"`
 	Text     string `json:"text"`
 	Args     struct {
 		Command string `json:"command"`
@@ -211,7 +211,7 @@ type seen struct {
 
 func allFour(t *testing.T, w *world) {
 	run := w.run("gated", api.StartRun{Agent: "careful"})
-	bea, person := w.colleague("bea"), w.keyID("person")
+	bea, person := w.colleague("bea"), w.keyID("ana")
 	for _, who := range []*world{w, bea} {
 		do[any](who, "open", map[string]any{"path": "/runs/" + run.ID, "row": true})
 		got := decide[waits](who, "waits", map[string]any{"n": 4})
@@ -226,7 +226,7 @@ func allFour(t *testing.T, w *world) {
 	decide[any](w, "decide", map[string]any{"call": "before-the-edit", "act": "edit", "field": "command", "value": "echo after-the-edit"})
 	decide[any](w, "decide", map[string]any{"call": "unwanted", "act": "reject", "text": rejectText})
 	decide[any](w, "decide", map[string]any{"call": "which-port", "act": "respond", "text": respondText})
-	other := decide[seen](bea, "decided", map[string]any{"words": []string{person + " approved", person + " approved with changes", person + " rejected", person + " answered", rejectText, respondText}})
+	other := decide[seen](bea, "decided", map[string]any{"words": []string{"ana approved", "ana approved with changes", "ana rejected", "ana answered", rejectText, respondText}})
 	t.Logf("the other browser had seen all four %d ms later", other.MS)
 	ended := w.ended(run.ID)
 	for _, part := range []string{"first ran-as-asked", "second [A person changed this call", "\n\nafter-the-edit\n", "third", rejectText, "fourth " + respondText} {
@@ -241,8 +241,8 @@ func allFour(t *testing.T, w *world) {
 		case "approval.decided":
 			d := data[decidedData](w, e)
 			decisions[d.Call] += d.Decision
-			if d.By != person {
-				t.Errorf("the log says that %q decided %s", d.By, d.Call)
+			if d.By != person || d.ByName != "ana" {
+				t.Errorf("the log says that %q, called %q, decided %s", d.By, d.ByName, d.Call)
 			}
 		case "tool.started":
 			d := data[decidedData](w, e)
@@ -261,7 +261,7 @@ func allFour(t *testing.T, w *world) {
 
 func stale(t *testing.T, w *world) {
 	run := w.run("once", api.StartRun{Agent: "careful"})
-	path, person := "/runs/"+run.ID, w.keyID("person")
+	path, person := "/runs/"+run.ID, w.keyID("ana")
 	do[any](w, "open", map[string]any{"path": path, "row": true})
 	decide[waits](w, "waits", map[string]any{"n": 1})
 	decide[any](w, "another", map[string]any{"name": "late", "path": path})
@@ -276,7 +276,7 @@ func stale(t *testing.T, w *world) {
 	if len(got.Items) != 1 || got.Items[0].OK || got.Items[0].Problem == nil || got.Items[0].Problem.Status != 409 {
 		t.Errorf("the late decision was answered with %+v", got)
 	}
-	decide[seen](w, "decided", map[string]any{"tab": "late", "words": []string{person + " approved", "What you decided came later and does not count."}})
+	decide[seen](w, "decided", map[string]any{"tab": "late", "words": []string{"ana approved", "What you decided came later and does not count."}})
 	var decisions, starts int
 	for _, e := range w.events(run.ID) {
 		switch e.Kind {

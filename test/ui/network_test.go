@@ -3,6 +3,7 @@ package ui
 import (
 	"bytes"
 	"crypto/rand"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,12 +14,16 @@ import (
 	"testing"
 
 	"github.com/skete-dev/skete/api"
+	"github.com/skete-dev/skete/thread"
 )
 
 // Of a range for documentation: a public address at which nothing is.
 const publicIP = "203.0.113.7"
 
 const metadataIP = "169.254.169.254"
+
+// fetches is a command that is refused twice, and tries one of both again when it is told to.
+const fetches = "get() { curl -sS -m 3 http://$1; }; get " + publicIP + "/a; get " + metadataIP + "/latest/; until [ -e go ]; do sleep 0.05; done; get " + publicIP + "/a; true"
 
 type refused struct {
 	MS    int64  `json:"ms"`
@@ -39,8 +44,7 @@ type allowed struct {
 // sets it, and nowhere else.
 //
 // There is no public network here: that a request which is allowed gets an answer, and that a
-// secret is sent to its host alone, is tested in test/e2e. A run's timeline has no row of what
-// its machine was refused: the log of a run does not tell it.
+// secret is sent to its host alone, is tested in test/e2e.
 func TestNetwork(t *testing.T) {
 	w := newWorld(t, setup{scripts: map[string]string{
 		"env": "replies:\n  - calls: [{name: execute, args: {command: 'env; echo token is $FORGE_TOKEN'}}]\nelse: {text: done}\n",
@@ -61,6 +65,81 @@ func (w *world) create(name string) api.Sandbox {
 	sb, err := w.c.CreateSandbox(w.ctx(), api.CreateSandbox{Name: name, Network: "none", Egress: &api.NetworkPolicy{}})
 	w.ok(err)
 	return sb
+}
+
+type refusal struct {
+	At    int64  `json:"at"` // when its row was there, ms
+	Text  string `json:"text"`
+	Allow int    `json:"allow"` // buttons
+}
+
+// What a run's machine may not send is in the run's log and in its row, and the row's rule
+// lets the next try pass, of this run and of no other.
+func TestNetwork_timeline(t *testing.T) {
+	w := newWorld(t, setup{scripts: map[string]string{
+		"fetch": fmt.Sprintf("replies:\n  - calls: [{name: execute, args: {command: %q}}]\nelse: {text: done}\n", fetches),
+	}})
+	run, other := w.run("fetch", api.StartRun{}), w.run("fetch", api.StartRun{})
+	do[any](w, "open", map[string]any{"path": "/runs/" + run.ID, "row": true})
+	const row = "GET " + publicIP + ":80/a"
+	got := with[refusal](w, "refusal", map[string]any{"text": row})
+	if got.Allow != 1 || !strings.Contains(got.Text, "no rule allows") || !strings.Contains(got.Text, "was refused 1 time and let out 0 times") {
+		t.Errorf("the row says %q", got.Text)
+	}
+	if m := with[refusal](w, "refusal", map[string]any{"text": metadataIP + ":80"}); m.Allow != 0 || !strings.Contains(m.Text, "metadata") {
+		t.Errorf("the row of metadata has %d buttons, and %q", m.Allow, m.Text)
+	}
+	refusals := func(id string) (hosts []string) {
+		for _, e := range w.events(id) {
+			if e.Kind == "network.refused" {
+				d := data[thread.NetworkRefused](w, e)
+				hosts = append(hosts, d.Host)
+				if d.Host == publicIP && id == run.ID {
+					t.Logf("the row was there %d ms after the event", got.At-e.At.UnixMilli())
+				}
+			}
+		}
+		return hosts
+	}
+	now, err := w.c.Run(run.ID).Get(w.ctx())
+	w.ok(err)
+	policy := func() api.NetworkPolicy {
+		t.Helper()
+		p, err := w.c.Sandbox(now.Sandbox).Network(w.ctx())
+		w.ok(err)
+		return p
+	}
+	before := policy()
+	added := with[allowed](w, "permit", map[string]any{"text": row})
+	if want := "allow " + publicIP + ":80 GET /a"; added.Shown != want || !added.First || added.Offers < 2 || !strings.HasSuffix(added.URL, "/sandboxes/"+now.Sandbox+"/network") {
+		t.Errorf("the dialog was %+v, without %q", added, want)
+	}
+	rule := api.NetworkRule{Host: publicIP, Ports: []int{80}, Methods: []string{"GET"}, Paths: []string{"/a"}}
+	if got, want := policy().Allow, append(slices.Clone(before.Allow), rule); !reflect.DeepEqual(got, want) {
+		t.Errorf("the rules are %+v, not %+v", got, want)
+	}
+	with[any](w, "withdraw", map[string]any{"text": row})
+	if got := policy(); !reflect.DeepEqual(got, before) {
+		t.Errorf("after an undo the policy is %+v, not %+v", got, before)
+	}
+	with[allowed](w, "permit", map[string]any{"text": row})
+	w.touch(run.ID, "go")
+	w.touch(other.ID, "go")
+	for _, is := range []struct {
+		id      string
+		allowed bool
+	}{{run.ID, true}, {other.ID, false}} {
+		ended := w.ended(is.id)
+		list, err := w.c.Sandbox(ended.Sandbox).NetworkLog(w.ctx(), 0)
+		w.ok(err)
+		if len(list) != 3 || list[2].Host != publicIP || list[2].Allowed != is.allowed {
+			t.Errorf("the decisions are %+v", list)
+		}
+		if hosts := refusals(is.id); !slices.Equal(hosts, []string{publicIP, metadataIP}) { // each once a step
+			t.Errorf("the log tells of %v", hosts)
+		}
+	}
+	w.clean()
 }
 
 func egress(t *testing.T, w *world) {

@@ -1,5 +1,4 @@
 // What tests do with pages of the UI. One function a step; a test calls it by its name.
-import {readFileSync} from 'node:fs';
 
 export default async ({browser, state, args}) => {
   state.page?.setDefaultTimeout(args.within);
@@ -309,47 +308,6 @@ const steps = {
       state.pages.delete(p);
     }
     return live;
-  },
-
-  async theme({page, args}) {
-    await page.evaluate((t) => localStorage.setItem('skete.theme', t), args.theme);
-    return {};
-  },
-
-  // axe looks for what keeps people out, and takes a picture.
-  async axe({page, args}) {
-    if (args.shot) await page.screenshot({path: args.shot});
-    if (args.spoil) await page.evaluate(() => { document.querySelector('main').append(document.createElement('input')); });
-    await page.evaluate(readFileSync(args.axe, 'utf8'));
-    return page.evaluate(async () => {
-      const r = await window.axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'], resultTypes: ['violations']});
-      return {
-        rules: r.passes.length,
-        found: r.violations.flatMap((v) => v.nodes.map((n) => `${v.id}: ${v.help}: ${n.target.join(' ')} ${n.html.slice(0, 200)}`)),
-      };
-    });
-  },
-
-  // narrow names what is wider than a window of 320 pixels. Tables may be scrolled in a box of their own.
-  async narrow({page, state, args}) {
-    const size = page.viewportSize();
-    await page.setViewportSize({width: 320, height: 640});
-    await page.goto(args.origin + args.path);
-    await ready(page, state, args);
-    const found = await page.evaluate(() => {
-      const out = [];
-      for (const n of [document.documentElement, document.body, document.querySelector('main')]) {
-        if (n.scrollWidth > n.clientWidth) out.push(`${n.tagName} is ${n.scrollWidth} wide, in ${n.clientWidth}`);
-      }
-      if (!out.length) return out;
-      for (const n of document.querySelectorAll('main *')) {
-        const r = n.getBoundingClientRect();
-        if (r.right > innerWidth + 1 && r.width && !n.closest('.overflow-x-auto, .overflow-auto:not(main)')) out.push(`${n.tagName}.${String(n.className).slice(0, 80)} ends at ${Math.round(r.right)}`);
-      }
-      return out.slice(0, 6);
-    });
-    await page.setViewportSize(size);
-    return found;
   },
 
   // resize crosses the widths at which the layout changes.

@@ -37,7 +37,8 @@ async function frameOf(page, frame) {
 async function trySome([origin, name, again]) {
   const out = {};
   const go = async (what, f) => {
-    try { out[what] = await f(); } catch (e) { out[what] = 'refused'; }
+    const bound = new Promise((done) => setTimeout(done, 10_000, 'nothing within 10 s')); // so that none holds up the others
+    try { out[what] = await Promise.race([f(), bound]); } catch { out[what] = 'refused'; }
   };
   const body = JSON.stringify({name, scopes: ['read']});
   const send = (o) => fetch(origin + '/v1/keys', {method: 'POST', credentials: 'include', body, ...o});
@@ -53,8 +54,9 @@ async function trySome([origin, name, again]) {
   await go('parent', () => String(parent.document.title));
   await go('top', async () => { top.location.href = 'about:blank'; return 'left'; });
   await go('logout', () => new Promise((done) => { // as a form does, with the cookies of a navigation
-    const frame = document.body.appendChild(document.createElement('iframe'));
+    const frame = document.createElement('iframe');
     frame.name = 'inner';
+    document.body.append(frame);
     const form = document.body.appendChild(document.createElement('form'));
     Object.assign(form, {method: 'post', action: origin + '/logout', target: 'inner'});
     frame.onload = () => {

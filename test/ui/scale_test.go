@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	longRun  = 10_000
-	nodesMax = 1500
-	tabs     = 20
+	longRun   = 10_000
+	nodesMax  = 1500
+	heapMaxMB = 60
+	tabs      = 20
 )
 
 type moved struct {
@@ -55,6 +56,9 @@ func TestScale(t *testing.T) {
 		if n == 0 || n > nodesMax {
 			t.Errorf("the page has %d nodes, at most %d", n, nodesMax)
 		}
+	}
+	if got.Heap == 0 || got.Heap > heapMaxMB {
+		t.Errorf("the page's heap has %d MB, at most %d", got.Heap, heapMaxMB)
 	}
 	if live := do[int](w, "many", map[string]any{"path": "/approvals", "tabs": tabs}); live != tabs {
 		t.Errorf("%d of %d tabs are live", live, tabs)

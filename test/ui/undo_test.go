@@ -14,18 +14,13 @@ import (
 
 	"github.com/skete-dev/skete/api"
 	"github.com/skete-dev/skete/client"
-	"github.com/skete-dev/skete/internal/patience"
 	"github.com/skete-dev/skete/test/browser"
 )
 
 // act runs a function of workspace.mjs, as do runs one of page.mjs.
 func act[T any](w *world, name string, args map[string]any) T {
 	w.t.Helper()
-	if args == nil {
-		args = map[string]any{}
-	}
-	args["do"], args["origin"], args["within"] = name, w.origin(), patience.Of(20*time.Second).Milliseconds()
-	return browser.Run[T](w.t, w.page, "workspace.mjs", args)
+	return browser.Run[T](w.t, w.page, "workspace.mjs", w.args(name, args))
 }
 
 // planned is what the dialog of a way back says.
@@ -302,20 +297,34 @@ func TestUndo_saysWhatIsSoUnderLoadAndDeath(t *testing.T) {
 		run := w.worked("two", api.StartRun{})
 		act[planned](w, "plan", nil)
 		w.killMachine(run.Sandbox)
-		got := act[outcome](w, "apply", nil)
+		if got := act[outcome](w, "apply", nil); got.Done != "undo" || !strings.Contains(got.Said, "through the host") {
+			t.Errorf("an undo right after the death of the machine: %+v", got)
+		} else if _, err := w.c.Sandbox(run.Sandbox).Start(w.ctx()); err != nil {
+			t.Error(err)
+		} else {
+			truthful(t, run.Sandbox, got)
+		}
+	})
+	t.Run("DeadMachine", func(t *testing.T) {
+		w := w.with(t)
+		run := w.worked("two", api.StartRun{})
+		w.killMachine(run.Sandbox)
 		w.until("the machine is known to be dead", func() error {
 			sb, err := w.c.Sandbox(run.Sandbox).Get(w.ctx())
-			if err == nil && sb.State != "failed" && sb.State != "stopped" { // it is stopped once its files were put back without it
+			if err == nil && sb.State != "failed" && sb.State != "stopped" {
 				err = errors.New(sb.State)
 			}
 			return err
 		})
-		if got.Done == "" && got.Problem == "" { // it was planned anew, without the machine
-			got = act[outcome](w, "apply", nil)
+		if plan := act[planned](w, "plan", nil); !strings.Contains(plan.Text, "through the host") {
+			t.Errorf("the plan does not say how it would be done: %s", plan.Text)
 		}
+		got := act[outcome](w, "apply", nil)
 		_, err := w.c.Sandbox(run.Sandbox).Start(w.ctx())
 		w.ok(err)
-		truthful(t, run.Sandbox, got)
+		if !truthful(t, run.Sandbox, got) || !strings.Contains(got.Said, "through the host") {
+			t.Errorf("an undo without a machine: %+v", got)
+		}
 	})
 	t.Run("DevServer", func(t *testing.T) {
 		w := w.with(t)

@@ -58,15 +58,20 @@ type world struct {
 	log     *bytes.Buffer
 	c       *client.Client
 	page    *browser.Browser
+	flags   []string // of the server
 	wire    *wire
+	program string // that is started instead of what programs built; "" = that
+	feed    *feed
 }
 
 // setup is what a world begins with.
 type setup struct {
 	scripts, agents map[string]string // by name
 	wired           bool              // the browser comes through a wire
+	fed             bool              // the browser comes through a feed
 	cold            bool              // no machine is warm: each has its sandbox's name
 	host, domain    string            // by which browsers know the server, and of previews; "" = localhost
+	providers       string            // "" = gvisor
 }
 
 // newWorld starts a server with scripted models and logs a browser in.
@@ -77,11 +82,23 @@ func newWorld(t *testing.T, s setup) *world {
 	}
 	w := &world{t: t, home: filepath.Join(t.TempDir(), "home"), address: freeAddress(t), host: cmp.Or(s.host, "localhost"), domain: s.domain}
 	var flags []string
+	via := ""
 	if s.wired {
 		w.wire = newWire(t, w.address)
-		flags = append(flags, "--host-resolver-rules=MAP "+strings.TrimPrefix(w.origin(), "http://")+" "+w.wire.address)
+		via = w.wire.address
+	}
+	if s.fed {
+		w.feed = newFeed(t, w.address)
+		via = w.feed.address()
+	}
+	if via != "" {
+		flags = append(flags, "--host-resolver-rules=MAP "+strings.TrimPrefix(w.origin(), "http://")+" "+via)
 	}
 	w.page = browser.Start(t, flags...)
+	w.flags = []string{"--providers", cmp.Or(s.providers, "gvisor")}
+	if strings.Contains(s.providers, "process") {
+		w.flags = append(w.flags, "--set", "unsafe_no_isolation=true")
+	}
 	config := "models:\n"
 	for name, text := range s.scripts {
 		path := "scripts/" + name + ".yaml"
@@ -97,7 +114,7 @@ func newWorld(t *testing.T, s setup) *world {
 	w.write("skete.yaml", config)
 	t.Cleanup(w.close)
 	w.start()
-	key, err := w.c.CreateKey(w.ctx(), api.CreateKey{Name: "person", Scopes: []string{"admin"}})
+	key, err := w.c.CreateKey(w.ctx(), api.CreateKey{Name: "ana", Scopes: []string{"admin"}})
 	w.ok(err)
 	do[struct{}](w, "enter", map[string]any{"key": key.Secret})
 	return w
@@ -133,8 +150,9 @@ func (w *world) start() {
 	dir, err := programs()
 	w.ok(err)
 	w.log = &bytes.Buffer{}
-	w.cmd = exec.Command(filepath.Join(dir, "skete"), "serve", "--providers", "gvisor", "--listen", w.address,
-		"--set", "defaults.memory_mb=128", "--set", "defaults.disk_mb=64", "--set", "origin="+w.origin(), "--set", "preview.domain="+w.domain)
+	args := append([]string{"serve", "--listen", w.address, "--set", "defaults.memory_mb=128", "--set", "defaults.disk_mb=64",
+		"--set", "origin=" + w.origin(), "--set", "preview.domain=" + w.domain}, w.flags...)
+	w.cmd = exec.Command(cmp.Or(w.program, filepath.Join(dir, "skete")), args...)
 	w.cmd.Env = append(os.Environ(), "SKETE_HOME="+w.home, "SKETE_GUEST="+filepath.Join(dir, "skete-guest"), "SKETE_AGENTS_PROGRAM="+filepath.Join(dir, "skete-agent"), "SKETE_HOST_REGISTRIES=false")
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	w.ok(w.cmd.Start())
@@ -208,11 +226,16 @@ func (w *world) with(t *testing.T) *world {
 // do runs a function of page.mjs, which is called by name.
 func do[T any](w *world, name string, args map[string]any) T {
 	w.t.Helper()
+	return browser.Run[T](w.t, w.page, "page.mjs", w.args(name, args))
+}
+
+// args are what a function of a page gets.
+func (w *world) args(name string, args map[string]any) map[string]any {
 	if args == nil {
 		args = map[string]any{}
 	}
 	args["do"], args["origin"], args["within"] = name, w.origin(), patience.Of(20*time.Second).Milliseconds()
-	return browser.Run[T](w.t, w.page, "page.mjs", args)
+	return args
 }
 
 // run starts a run by the API.
@@ -242,7 +265,11 @@ func (w *world) ended(id string) api.Run {
 // elsewhere, no report of a policy, no error, and a title of ours.
 func (w *world) clean() {
 	w.t.Helper()
-	got := do[watched](w, "watched", nil)
+	w.report(do[watched](w, "watched", nil))
+}
+
+func (w *world) report(got watched) {
+	w.t.Helper()
 	for what, list := range map[string][]string{
 		"dialogs": got.Dialogs, "requests to elsewhere": got.Outside, "violations of the policy": got.Violations, "errors": got.Errors,
 		"titles": got.Titles, "popups": got.Popups,

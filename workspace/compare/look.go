@@ -46,6 +46,19 @@ func At(store *object.Store, root object.Hash, path string) (tree.Entry, error) 
 	return e, nil
 }
 
+// List says what is in a directory of a tree, by name; "" = its root. NotFound:
+// nothing is there. Invalid: it is no directory.
+func List(store *object.Store, root object.Hash, path string) ([]tree.Entry, error) {
+	e, err := At(store, root, path)
+	if err != nil {
+		return nil, err
+	}
+	if e.Type != tree.Dir {
+		return nil, errs.New(errs.Invalid, "%.200q is no directory in this revision", path)
+	}
+	return apply.Read(store, e.Hash)
+}
+
 func nothing(path string) error {
 	return errs.New(errs.NotFound, "nothing is at %.200q in this revision", path)
 }

@@ -233,6 +233,16 @@ func (h *History) Entry(_ context.Context, n uint64, path string) (tree.Entry, e
 	return compare.At(h.here.objects, root, path)
 }
 
+// List implements workspace.History.
+func (h *History) List(_ context.Context, n uint64, path string) ([]tree.Entry, error) {
+	root, done, err := h.reading(n)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return compare.List(h.here.objects, root, path)
+}
+
 // Content implements workspace.History.
 func (h *History) Content(ctx context.Context, n uint64, path string, w io.Writer) error {
 	root, done, err := h.reading(n)

@@ -204,6 +204,9 @@ func TestRevisionsAreDurableOnTheHost(t *testing.T) {
 	if diff := cmp.Diff([]string{"a", "dir/1", "dir/2"}, paths); diff != "" {
 		t.Error(diff)
 	}
+	if list, err := h.List(t.Context(), 3, "dir"); err != nil || len(list) != 3 || list[2].Name != "2" {
+		t.Errorf("the directory of revision 3: %+v, %v", list, err)
+	}
 }
 
 func TestRestoreAndRevert_areAppliedInTheMachine(t *testing.T) {

@@ -18,14 +18,20 @@ import {
 } from "lucide-react";
 import { lazy, Suspense, useEffect, useState } from "react";
 import { Link, Route, Switch, useLocation } from "wouter";
-import { useApprovals, useInfo } from "./api/queries";
+import { useApprovals } from "./api/queries";
 import { socket, useLive } from "./live";
 import { followEvents } from "./live/events";
+import { Late } from "./live/late";
+import { Upgrade } from "./live/upgrade";
+import { LogOutButton } from "./log-out";
 import { HomePage } from "./pages/home";
 import { Palette } from "./palette";
+import { Boundary } from "./ui/boundary";
 import { clock } from "./ui/format";
+import { Skeleton } from "./ui/skeleton";
 
 const RunPage = lazy(() => import("./run/page"));
+const ComparePage = lazy(() => import("./run/compare"));
 const ApprovalsPage = lazy(() => import("./pages/approvals"));
 const MachinesPage = lazy(() => import("./pages/machines"));
 const MachinePage = lazy(() => import("./pages/machine"));
@@ -50,6 +56,7 @@ const places: [string, string, LucideIcon][] = [
 
 export function App() {
 	const client = useQueryClient();
+	const [path] = useLocation();
 	useEffect(() => followEvents(client), [client]);
 	return (
 		<div className="flex h-full flex-col-reverse sm:flex-row">
@@ -59,10 +66,13 @@ export function App() {
 			<Rail />
 			<div className="flex min-h-0 min-w-0 flex-1 flex-col">
 				<TopBar />
+				<Late />
 				<main id="main" tabIndex={-1} className="flex min-h-0 min-w-0 flex-1 flex-col overflow-auto outline-none">
-					<Suspense fallback={null}>
-						<Pages />
-					</Suspense>
+					<Boundary key={path.split("/", 2).join("/")}>
+						<Suspense fallback={<Skeleton label="Loading the page" />}>
+							<Pages />
+						</Suspense>
+					</Boundary>
 				</main>
 			</div>
 		</div>
@@ -74,6 +84,7 @@ function Pages() {
 		<Switch>
 			<Route path="/" component={HomePage} />
 			<Route path="/runs" component={HomePage} />
+			<Route path="/runs/:id/compare">{(p) => <ComparePage key={p.id} id={p.id} />}</Route>
 			<Route path="/runs/:id/*?">{(p) => <RunPage key={p.id} id={p.id} />}</Route>
 			<Route path="/approvals" component={ApprovalsPage} />
 			<Route path="/vms" component={MachinesPage} />
@@ -135,6 +146,7 @@ function Rail() {
 	);
 }
 
+/** TopBar: what comes later or changes its width stands where it moves nothing else. */
 function TopBar() {
 	return (
 		<header className="flex h-10 shrink-0 items-center gap-2 border-line border-b px-3">
@@ -142,10 +154,11 @@ function TopBar() {
 				<img src="/ui/icon.svg" alt="" width="18" height="18" />
 				skete
 			</Link>
-			<span className="flex-1" />
-			<Palette />
-			<Upgrade />
 			<Connection />
+			<span className="flex-1" />
+			<Upgrade />
+			<LogOutButton />
+			<Palette />
 			<Theme />
 		</header>
 	);
@@ -161,26 +174,18 @@ function Connection() {
 	}, []);
 	const late = live.state === "lost" || (live.state === "connecting" && Date.now() - live.since > 1000);
 	return (
-		<span role="status" className={`flex items-center gap-2 whitespace-nowrap ${late ? "text-warn" : "text-quiet"}`} data-live={live.state}>
-			{late ? `reconnecting${live.lastAt ? `, last event ${clock(live.lastAt)}` : ""}` : live.state}
+		<span
+			role="status"
+			className={`flex h-7 min-w-0 items-center gap-2 whitespace-nowrap ${late ? "text-warn" : "text-quiet"}`}
+			data-live={live.state}
+		>
+			<span className="truncate">{late ? `reconnecting${live.lastAt ? `, last event ${clock(live.lastAt)}` : ""}` : live.state}</span>
 			{late && (
 				<button type="button" className="button" onClick={() => socket.again()}>
 					Retry
 				</button>
 			)}
 		</span>
-	);
-}
-
-/** Upgrade offers a reload when the server is another version than this page; it never reloads by itself. */
-function Upgrade() {
-	const info = useInfo();
-	const mine = document.querySelector<HTMLMetaElement>('meta[name="skete-version"]')?.content;
-	if (!info.data || !mine || mine.startsWith("SKETE-") || info.data.version === mine) return null;
-	return (
-		<button type="button" className="button" onClick={() => location.reload()}>
-			The server was upgraded: reload when ready
-		</button>
 	);
 }
 

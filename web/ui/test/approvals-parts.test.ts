@@ -127,6 +127,9 @@ test("an answer has the types of the schema, and leaves out what is empty", () =
 
 test("who decided is said, a person or not", () => {
 	expect(decidedWords({ decision: "approve", by: "ana" })).toBe("ana approved");
+	expect(decidedWords({ decision: "approve", by: "key_0123456789abcdef", by_name: "ana" })).toBe("ana approved");
+	expect(decidedWords({ decision: "approve", by: "key_0123456789abcdef" })).toBe("key_0123456789abcdef approved"); // an older log
+	expect(decidedWords({ decision: "reject", by: "expiry", by_name: "ana" })).toBe("rejected: no decision came in time");
 	expect(decidedWords({ decision: "reject", by: "expiry" })).toBe("rejected: no decision came in time");
 	expect(decidedWords({ decision: "approve", by: "skill a 1 ff" })).toBe("approved beforehand by skill a 1 ff");
 });

@@ -264,6 +264,25 @@ test("a question is answered by an option or by words", async () => {
 	await waitFor(() => expect(sent[0]).toMatchObject({ decision: "respond", text: "PostgreSQL" }));
 });
 
+test("an option of a question is one press, and hidden characters in it are seen", async () => {
+	const args = { question: "Which database?", options: ["SQLite", "Postgre\u202eSQL"] };
+	show(waits({ id: "c1", tool: "ask_user", args, ask: "question", allowed: ["respond", "reject"] }));
+	await ready();
+	const group = screen.getByRole("group", { name: "Answer with" });
+	const options = [...group.querySelectorAll("button")];
+	expect(options.map((b) => b.textContent)).toEqual(["SQLite", expect.stringContaining("{202e}")]);
+	fireEvent.click(options[0]!);
+	await waitFor(() => expect(sent).toHaveLength(1));
+	expect(sent[0]).toMatchObject({ decision: "respond", text: "SQLite" });
+	expect(options[1]!.disabled).toBe(true);
+});
+
+test("a question that may not be answered has no options to press", async () => {
+	show(waits({ id: "c1", tool: "ask_user", args: { question: "?", options: ["SQLite"] }, ask: "question", allowed: ["reject"] }));
+	await screen.findByRole("button", { name: /^Give no answer/ });
+	expect(screen.queryByRole("group", { name: "Answer with" })).toBeNull();
+});
+
 test("a plan can be changed before it is accepted", async () => {
 	const args = { plan: "# Mend", steps: ["Test", "Mend"] };
 	show(waits({ id: "c1", tool: "submit_plan", args, ask: "plan", allowed: ["approve", "edit", "reject"] }));
@@ -306,11 +325,7 @@ test("that calls wait is announced once", async () => {
 	const f = waits({ id: "c1", args: { command: "one" } }, { id: "c2", args: { command: "two" } });
 	const again = show(f);
 	await ready();
-	const said = () =>
-		screen
-			.getAllByRole("status")
-			.map((s) => s.textContent)
-			.filter((t) => /wait/.test(t ?? ""));
+	const said = () => [...document.querySelectorAll("[aria-live=assertive]")].map((s) => s.textContent).filter((t) => /wait/.test(t ?? ""));
 	expect(said()).toEqual(["2 calls wait for your decision. Press Shift A to go there."]);
 	f.apply("t", event("approval.decided", { call: "c1", decision: "approve", by: "ana" }));
 	again();

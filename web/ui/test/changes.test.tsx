@@ -1,10 +1,12 @@
 import { cleanup, fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import type { Schemas } from "../src/api/types";
+import { addToDraft, draftOf, setDraft } from "../src/run/draft";
 import { UndoHost } from "../src/undo/host";
 import { endWayBack } from "../src/undo/store";
 import ChangesPane, { chosenOf } from "../src/workspace/changes";
-import { beforeOf, type Known, merge } from "../src/workspace/changes-data";
+import { quoted } from "../src/workspace/changes-comment";
+import { beforeOf, type Known, merge, sinceOf, workOf } from "../src/workspace/changes-data";
 import { signOf } from "../src/workspace/changes-reviewed";
 import { type Answer, type Call, change, layOut, Refusal, rev, serve, show } from "./server";
 
@@ -219,4 +221,102 @@ test("a saved revision is named", async () => {
 	fireEvent.click(await screen.findByRole("button", { name: "Save a revision" }));
 	expect(await screen.findByText("The files as they are now are revision #4.")).toBeTruthy();
 	expect(calls.find((c) => c.method === "POST")?.body).toEqual({ label: "saved by hand" });
+});
+
+const work = (n: number, step: number, more: Partial<Schemas["Revision"]> = {}) =>
+	rev(n, { run: "run_1", thread: "t", call: `c${n}`, step, actor: "agent", ...more });
+
+/** talk has two turns: revision 3 is what was there when the second one began. */
+const talk = (next = ""): Known =>
+	merge(null, {
+		...page([]),
+		items: [
+			rev(7, { actor: "user:key_1" }),
+			work(6, 4),
+			work(5, 3, { thread: "t/c1", call: "c9" }),
+			work(4, 3),
+			rev(3, { run: "run_1", actor: "outside" }),
+			work(2, 2),
+			work(1, 1),
+		],
+		next_page_token: next,
+	});
+
+test("a range begins before the step or the turn of a revision", () => {
+	const known = talk();
+	expect(workOf(known, 0)?.n).toBe(6);
+	expect([6, 5, 4, 2].map((n) => sinceOf(known, n, "step"))).toEqual([5, 4, 3, 1]);
+	expect(sinceOf(known, 0, "step")).toBe(5);
+	// A revision without a call shows what was there when a person spoke, whatever had made it.
+	expect([0, 6, 4, 2].map((n) => sinceOf(known, n, "turn"))).toEqual([3, 3, 3, 0]);
+	expect(sinceOf(talk("1"), 2, "turn")).toBeUndefined();
+	expect(sinceOf(merge(null, page([3, 2])), 0, "step")).toBe(0);
+});
+
+test("the step and the turn can be chosen, and older revisions are asked for where they begin there", async () => {
+	const known = talk();
+	const calls = serve(
+		answers({
+			[`GET ${base}`]: (c: Call) =>
+				c.query.get("page_token")
+					? { ...page([]), items: known.revs.slice(3) }
+					: { ...page([]), current: 7, items: known.revs.slice(0, 3), next_page_token: "5" },
+		}),
+	);
+	show(pane());
+	fireEvent.change(await screen.findByRole("combobox", { name: "since" }), { target: { value: "step" } });
+	await waitFor(() => expect(diffs(calls)).toContain("5..7"));
+	fireEvent.change(screen.getByRole("combobox", { name: "since" }), { target: { value: "turn" } });
+	await waitFor(() => expect(diffs(calls)).toContain("3..7"));
+	expect(location.search).toBe("?from=turn");
+});
+
+test("a comment on a line is put into the message, quoted, and is not sent", async () => {
+	const calls = serve(answers());
+	setDraft("run_1", "Look here:");
+	show(<ChangesPane sandbox="sbx_1" run="run_1" past={false} hidden={false} />);
+	fireEvent.click(await screen.findByRole("button", { name: /^Comment ?on a line of src\/theme.css/ }));
+	const form = await screen.findByRole("form", { name: "Comment on src/theme.css" });
+	const say = within(form).getByRole<HTMLButtonElement>("button", { name: "Put into the message" });
+	fireEvent.change(within(form).getByRole("textbox", { name: "Comment" }), { target: { value: "too loud" } });
+	fireEvent.change(within(form).getByRole("spinbutton"), { target: { value: "7" } });
+	expect(say.disabled).toBe(true);
+	expect(within(form).getByRole("alert").textContent).toContain("Line 7 is not among the 2 lines");
+	fireEvent.change(within(form).getByRole("spinbutton"), { target: { value: "1" } });
+	fireEvent.click(say);
+	expect(draftOf("run_1")).toBe("Look here:\n\n> `src/theme.css:1` (added)\n>\n>     color: crimson;\n\ntoo loud");
+	expect(screen.queryByRole("form")).toBeNull();
+	expect(screen.getByText("The comment stands in the message to the agent.")).toBeTruthy();
+	expect(calls.every((c) => c.method === "GET")).toBe(true);
+	setDraft("run_1", "");
+});
+
+test("a click on a line's number comments on that line, also side by side", async () => {
+	serve(answers());
+	show(<ChangesPane sandbox="sbx_1" run="run_1" past={false} hidden={false} />);
+	fireEvent.click(await screen.findByRole("checkbox", { name: "side by side" }));
+	const removed = await waitFor(() => document.querySelector<HTMLElement>(".grid [data-kind=remove] [title]")!);
+	expect(document.querySelectorAll(".grid [data-kind]")).toHaveLength(2);
+	fireEvent.click(removed);
+	const form = await screen.findByRole("form", { name: "Comment on src/theme.css" });
+	fireEvent.change(within(form).getByRole("textbox", { name: "Comment" }), { target: { value: "keep" } });
+	fireEvent.submit(form);
+	expect(draftOf("run_1")).toContain("> `src/theme.css:1` (removed; the number is of before)\n>\n>     color: navy;");
+	setDraft("run_1", "");
+	localStorage.clear();
+});
+
+test("without an agent, and in the past, there is nothing to comment to", async () => {
+	serve(answers());
+	show(pane());
+	await screen.findByRole("region", { name: "What changed, line by line" });
+	expect(screen.queryByRole("button", { name: /^Comment/ })).toBeNull();
+});
+
+test("names and lines cannot end the quotation that they stand in", () => {
+	const line = { row: "line" as const, key: "k", kind: "add" as const, before: 0, after: 3, text: "a\u202eb", noNewline: false };
+	expect(quoted("x`y\n# z", line, " w ").split("\n")[0]).toBe("> `` x`y\\u{a}# z:3 `` (added)");
+	expect(quoted("f", line, "w")).toContain("\\u{202e}");
+	addToDraft("run_2", "sk-ant-0123456789abcdef0123");
+	expect([draftOf("run_2"), sessionStorage.getItem("skete.draft.run_2")]).toEqual(["sk-ant-0123456789abcdef0123", null]);
 });

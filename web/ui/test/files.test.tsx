@@ -1,9 +1,9 @@
 import { cleanup, fireEvent, screen, waitFor } from "@testing-library/react";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import FilesPane from "../src/workspace/files";
-import { childrenOf, type DirState, readText, textMax, treeRows, write } from "../src/workspace/files-data";
+import { type DirState, readText, textMax, treeRows, write } from "../src/workspace/files-data";
 import { parents } from "../src/workspace/files-tree";
-import { type Answer, type Call, change, layOut, Refusal, rev, serve, show } from "./server";
+import { type Answer, type Call, layOut, Refusal, rev, serve, show } from "./server";
 
 const box = "/v1/sandboxes/sbx_1";
 const file = (path: string, type = "file") => ({
@@ -36,15 +36,31 @@ afterEach(() => {
 const pane = (hidden = false) => <FilesPane sandbox="sbx_1" run="" past={false} hidden={hidden} />;
 const names = () => screen.getAllByRole("treeitem").map((t) => t.textContent);
 
-test("a directory of a revision is what the empty tree lacks of it", () => {
-	const files = [
-		change("a", "add"),
-		change("d", "add", { after: { type: "directory", size: 0, mode: 493 } }),
-		change("d/b", "add"),
-		change("d/e/f", "add"),
-	];
-	expect(childrenOf({ from: 0, to: 2, files }, { path: "" }).nodes.map((n) => n.name)).toEqual(["d", "a"]);
-	expect(childrenOf({ from: 0, to: 2, files, cut: true }, { path: "d" })).toMatchObject({ nodes: [{ name: "b", path: "d/b" }], cut: true });
+const node = (path: string, type = "file") => ({ path, type, size: 1, mode: 420 });
+
+test("a revision is read directory by directory too, page by page", async () => {
+	history.replaceState(null, "", "/?rev=1");
+	const calls = serve(
+		answers({
+			[`GET ${box}/history/1/list`]: (c: Call) => {
+				if (c.query.get("path") === "d") return { items: [node("d/b")] };
+				return c.query.get("page_token") ? { items: [node("z")] } : { items: [node("a"), node("d", "directory")], next_page_token: "t" };
+			},
+		}),
+	);
+	show(pane());
+	await screen.findByText("z");
+	expect(names().map((n) => n?.[0])).toEqual(["d", "a", "z"]);
+	const tree = screen.getByRole("tree");
+	fireEvent.keyDown(tree, { key: "Home" });
+	fireEvent.keyDown(tree, { key: "ArrowRight" });
+	await screen.findByText("b");
+	expect(calls.filter((c) => c.path.endsWith("/list")).map((c) => `${c.query.get("path")} ${c.query.get("page_token")}`)).toEqual([
+		"null null",
+		"null t",
+		"d null",
+	]);
+	expect(calls.some((c) => c.path.includes("/files"))).toBe(false);
 });
 
 test("rows of a tree are those of open directories, each with its state", () => {
@@ -86,7 +102,7 @@ test("a paused machine is not woken by looking", async () => {
 	const calls = serve(
 		answers({
 			[`GET ${box}`]: { id: "sbx_1", state: "paused" },
-			[`GET ${box}/history/diff`]: { from: 0, to: 2, files: [change("kept", "add")] },
+			[`GET ${box}/history/2/list`]: { items: [node("kept")] },
 		}),
 	);
 	show(pane());

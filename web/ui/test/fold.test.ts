@@ -36,6 +36,36 @@ test("a call that waits is decided once, and ends", () => {
 	expect(f.waiting()).toEqual([]);
 });
 
+test("who did something is named as the log names it, else by an id", () => {
+	const said = (kind: string, data: unknown) =>
+		fold([...asked, event(5, kind, data)])
+			.thread("t")
+			.items.at(-1);
+	const ana = { by: "key_0123456789abcdef", by_name: "ana" };
+	expect(said("cancel.asked", ana)).toMatchObject({ text: "ana asked the run to end" });
+	expect(said("cancel.asked", { by: "key_1" })).toMatchObject({ text: "key_1 asked the run to end" });
+	expect(said("budget.changed", { ...ana, budget: {} })).toMatchObject({ text: "The budget was changed by ana" });
+	expect(said("policy.changed", { ...ana, rules: [] })).toMatchObject({ text: "ana allowed the same from now on" });
+	expect(said("thread.rewound", { ...ana, to: 2 })).toMatchObject({ text: "The conversation was taken back to event 2 by ana" });
+	expect(said("thread.rewound", { by: "local", to: 2 })).toMatchObject({ text: "The conversation was taken back to event 2 by local" });
+	expect(said("budget.changed", { budget: {} })).toMatchObject({ text: "The budget was changed" });
+});
+
+test("what the network refused is a row that failed", () => {
+	const refused = { machine: "sbx_1", host: "2001:db8::1", port: 443, method: "GET", path: "/a", why: "no rule allows it" };
+	const item = fold([...asked, event(5, "network.refused", refused)])
+		.thread("t")
+		.items.at(-1);
+	expect(item).toMatchObject({
+		kind: "note",
+		note: "refused",
+		text: "network refused GET [2001:db8::1]:443/a",
+		detail: refused.why,
+		refused,
+		failed: true,
+	});
+});
+
 test("an event that is told twice is taken once", () => {
 	const f = fold([...asked, ...asked]);
 	expect(f.thread("t").items.length).toBe(2);

@@ -7,6 +7,7 @@ import { ItemRow } from "../src/run/items";
 import { setLetters, useKeys } from "../src/run/keys";
 import { Scrubber } from "../src/run/scrubber";
 import { RunStore } from "../src/run/store";
+import { show as showWithin } from "./server";
 
 afterEach(() => {
 	cleanup();
@@ -43,7 +44,16 @@ function calls(...list: [name: string, args: unknown, done?: object][]): RunFold
 }
 
 function show(f: RunFold, call: string, open = false, focus = vi.fn()) {
-	const scene = { store: new RunStore("r"), root: "t", still: "", focus, openFile: vi.fn() };
+	const scene = {
+		store: new RunStore("r"),
+		root: "t",
+		still: "",
+		focus,
+		openFile: vi.fn(),
+		openPreview: vi.fn(),
+		fork: vi.fn(),
+		act: vi.fn(),
+	};
 	const row = () => (
 		<SceneContext.Provider value={scene}>
 			<ItemRow item={f.thread("t").callItem(call)!} thread="t" fold={f} open={open} onToggle={() => {}} />
@@ -68,6 +78,64 @@ test("a change shows its lines with words for who cannot see colours", () => {
 	const { container } = show(calls(["edit_file", { file_path: "/a", old_string: "one", new_string: "two" }, { blocks: [] }]), "c0", true);
 	expect(container.textContent).toContain("removed: −one");
 	expect(container.textContent).toContain("added: +two");
+});
+
+test("a service that came up leads to its preview, and any other does not", () => {
+	const start = { action: "start", name: "shop", command: "python3 shop.py", ready_http: 8080 };
+	const { container, scene } = show(calls(["service", start, { blocks: [] }]), "c0");
+	expect(container.textContent).toContain("start service shop python3 shop.py");
+	fireEvent.click(screen.getByRole("button", { name: "Open the preview of port 8080" }));
+	expect(scene.openPreview).toHaveBeenCalledWith(8080);
+	cleanup();
+	for (const [args, done] of [
+		[start, { blocks: [], failed: true }],
+		[start, undefined],
+		[{ ...start, action: "stop" }, { blocks: [] }],
+		[{ ...start, ready_http: "8080" }, { blocks: [] }],
+		[{ action: "start", name: "shop", ports: "x" }, { blocks: [] }],
+	] as const) {
+		show(calls(["service", args, done]), "c0");
+		expect(screen.queryByRole("button", { name: /preview/ })).toBeNull();
+		cleanup();
+	}
+});
+
+test("an answer that stands above is not said again at the end", () => {
+	const f = calls();
+	f.apply(
+		"",
+		event(5, "model.completed", {
+			message: { blocks: [{ kind: "text", text: "Fixed." }] },
+			usage: {},
+			model: "m",
+			stop: "end",
+			through: 1,
+		}),
+	);
+	for (const [seq, text, shown] of [
+		[6, "Fixed.", "The agent is done."],
+		[7, '{"fixed":true}', '{"fixed":true}'],
+	] as const) {
+		f.apply("", event(seq, "run.ended", { state: "succeeded", text }));
+		const item = f.thread("t").items.find((i) => i.seq === seq)!;
+		const scene = {
+			store: new RunStore("r"),
+			root: "t",
+			still: "",
+			focus: vi.fn(),
+			openFile: vi.fn(),
+			openPreview: vi.fn(),
+			fork: vi.fn(),
+			act: vi.fn(),
+		};
+		const { container } = render(
+			<SceneContext.Provider value={scene}>
+				<ItemRow item={item} thread="t" fold={f} open={false} onToggle={() => {}} />
+			</SceneContext.Provider>,
+		);
+		expect(container.textContent).toContain(shown);
+		cleanup();
+	}
 });
 
 test("arguments of any shape are shown", () => {
@@ -102,13 +170,13 @@ test("a sub-agent's row shows how it is, and Enter leads to it", () => {
 test("the bar moves by keys and says where it stands", () => {
 	const f = calls(["execute", { command: "a" }, { blocks: [] }], ["execute", { command: "b" }, { blocks: [] }]);
 	const onAt = vi.fn();
-	const bar = (at: number) => <Scrubber thread={f.thread("t")} version={1} first={1} at={at} onAt={onAt} />;
-	const { rerender } = render(bar(0));
+	const bar = (at: number) => <Scrubber thread={f.thread("t")} machine="" version={1} first={1} at={at} onAt={onAt} />;
+	const { again } = showWithin(bar(0));
 	const slider = screen.getByRole("slider");
 	expect(slider.getAttribute("aria-valuetext")).toBe("live, event 5 of 5");
 	fireEvent.keyDown(slider, { key: "ArrowLeft" });
 	expect(onAt).toHaveBeenLastCalledWith(3);
-	rerender(bar(3));
+	again(bar(3));
 	expect(slider.getAttribute("aria-valuetext")).toMatch(/^event 3 of 5, .*, after the end of execute a$/);
 	fireEvent.keyDown(slider, { key: "Home" });
 	expect(onAt).toHaveBeenLastCalledWith(1);

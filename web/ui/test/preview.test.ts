@@ -1,5 +1,7 @@
 import { expect, test } from "vitest";
-import type { Schemas } from "../src/api/types";
+import type { FollowMessage, Schemas } from "../src/api/types";
+import { stale } from "../src/live/events";
+import { insideKey } from "../src/workspace/preview_data";
 import { logOf, plain } from "../src/workspace/preview_log";
 import { apart, appState, choices, elsewhere, firstPort, may, pathOf, portOf, type Service } from "../src/workspace/preview_state";
 
@@ -100,4 +102,11 @@ test("a log is read on at its offset, and its gaps are said", () => {
 
 test("a log does not draw: colours, titles and movements are left out", () => {
 	expect(plain("\x1b[31mred\x1b[0m\r\n\x1b]0;title\x07x\x1b]52;c;aGk=\x1b\\y\x1b[2J\x1bcz")).toBe("red\nxyz");
+});
+
+test("that a machine was paused is no reason to ask what runs inside, which would wake it", () => {
+	const fresh = stale({ topic: "events", domain: { type: "sandbox.paused", id: "sbx_1" } } as FollowMessage);
+	expect(fresh).toEqual(["sandboxes"]);
+	expect(fresh).not.toContain(insideKey("sbx_1", "ports")[0]);
+	expect(fresh).not.toContain(insideKey("sbx_1", "services")[0]);
 });

@@ -2,8 +2,8 @@ import { afterEach, expect, test, vi } from "vitest";
 import type { Run, RunEvent } from "../src/api/types";
 import { type CallItem, RunFold } from "../src/run/fold";
 import { rowsOf } from "../src/run/rows";
-import { stepAfter, stepBefore, stopBy, thin, trackOf } from "../src/run/scrubber";
 import { RunStore, seedOf } from "../src/run/store";
+import { beatOf, bySeq, byTime, momentsOf, quietMS, stepAfter, stepBefore, stopBy, thin, trackOf } from "../src/run/track";
 
 class DeadSocket {
 	static OPEN = 1;
@@ -106,6 +106,25 @@ test("older pages come before what is there, in order, and the sums stay right",
 	expect(seqs.length).toBe(8);
 	expect([state(store).step, state(store).costUSD]).toEqual([10, 5]);
 	expect(state(store).items[0]!.step).toBe(7);
+	store.close();
+});
+
+test("words are looked for in older pages, until one holds them", async () => {
+	const asked = serve(turns(10), 6);
+	const store = await opened();
+	const told: number[] = [];
+	expect(await store.findOlder("ECHO 3", new AbortController().signal, (before) => told.push(before))).toBe(true);
+	expect(told).toEqual([19, 13, 7]);
+	await vi.waitFor(() => expect(store.snapshot()!.before).toBe(7));
+	expect(state(store).items[0]!.seq).toBe(7);
+	expect([state(store).step, state(store).costUSD]).toEqual([10, 5]);
+	const stop = new AbortController();
+	stop.abort();
+	const before = asked.length;
+	expect(await store.findOlder("nowhere", stop.signal, () => {})).toBe(false);
+	expect(asked.length).toBe(before);
+	expect(await store.findOlder("nowhere", new AbortController().signal, () => {})).toBe(false);
+	expect(store.snapshot()!.loadingOlder).toBe(false);
 	store.close();
 });
 
@@ -221,7 +240,42 @@ test("the bar stands at events and steps, and marks what matters", () => {
 	expect([stopBy(stops, 0), stopBy(stops, 5), stopBy(stops, 99)]).toEqual([-1, 2, 5]);
 	expect([stepBefore(steps, 7), stepBefore(steps, 1), stepAfter(steps, 4), stepAfter(steps, 7)]).toEqual([4, 0, 7, 0]);
 	const many = Array.from({ length: 5000 }, (_, i) => ({ seq: i + 1, kind: "error" as const }));
-	expect(thin(many, 1, 5000, 200).length).toBeLessThanOrEqual(201);
+	expect(thin(many, bySeq(1, 5000), 200).length).toBeLessThanOrEqual(201);
+});
+
+const stopAt = (seq: number, seconds: number) => ({ seq, at: at(seconds), after: "x" });
+
+test("the bar by time cuts silences, and leads back to the same stop", () => {
+	const stops = [stopAt(1, 0), stopAt(2, 60), stopAt(9, 7200), stopAt(10, 7260)];
+	const scale = byTime(stops);
+	expect(stops.map((s) => scale.left(s.seq))).toEqual([0, 1 / 3, 2 / 3, 1]);
+	for (const s of stops) expect(scale.seq(scale.left(s.seq))).toBe(s.seq);
+	expect([scale.seq(0.34), scale.left(5)]).toEqual([2, 1 / 3]);
+	expect(byTime([stopAt(1, 0), stopAt(2, 0)]).left(1)).toBe(1); // all at one time
+	expect(bySeq(1, 10).left(99)).toBe(1);
+});
+
+test("a revision is first seen with the event after it", () => {
+	const stops = [stopAt(3, 10), stopAt(5, 20), stopAt(8, 30)];
+	const revs = [
+		{ n: 4, time: at(31) },
+		{ n: 3, time: at(20) },
+		{ n: 2, time: at(12) },
+		{ n: 1, time: at(1) },
+	];
+	expect(momentsOf(stops, revs)).toEqual([
+		{ n: 1, seq: 3 },
+		{ n: 3, seq: 5 },
+	]);
+	expect(momentsOf([], revs)).toEqual([]);
+});
+
+test("it plays as fast as is asked for, cuts silences, and gives who wants calm time to read", () => {
+	const [a, b, c] = [stopAt(1, 0), stopAt(2, 1), stopAt(3, 3600)];
+	expect([beatOf(a, b, 1, false), beatOf(a, b, 4, false), beatOf(b, c, 1, false), beatOf(b, c, 16, false)]).toEqual([1000, 250, 2000, 125]);
+	expect(beatOf(a, a, 16, false)).toBeGreaterThan(0);
+	expect(beatOf(a, b, 16, true)).toBeGreaterThanOrEqual(1000);
+	expect(quietMS).toBe(60_000);
 });
 
 test("ten thousand items: the time is printed, the shape is checked", () => {

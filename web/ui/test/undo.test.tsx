@@ -1,12 +1,16 @@
 import { cleanup, fireEvent, screen, waitFor, within } from "@testing-library/react";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import type { Schemas } from "../src/api/types";
+import { type Scene, SceneContext } from "../src/run/context";
+import { draftOf, setDraft } from "../src/run/draft";
+import { RunFold } from "../src/run/fold";
 import PlanDialog, { differ } from "../src/undo/dialog";
 import { UndoHost } from "../src/undo/host";
 import { encoded, inside, relative } from "../src/undo/paths";
-import { count, linesOf, marks, reversed, rowsOf } from "../src/undo/rows";
+import { count, linesOf, marks, reversed, rowsOf, sideBySide } from "../src/undo/rows";
 import { askWayBack, endWayBack } from "../src/undo/store";
 import { rowsOf as tableRows } from "../src/undo/table";
+import { cutOf } from "../src/undo/talk";
 import { type Call, change, Lost, layOut, plan, Refusal, rev, serve, show } from "./server";
 
 const base = "/v1/sandboxes/sbx_1/history";
@@ -73,6 +77,29 @@ test("changes of space alone are hidden when that is asked for, others never", (
 	const kinds = rowsOf(files, () => true, false).map((r) => (r.row === "line" ? r.kind : r.row === "gap" ? r.text : r.row));
 	expect(kinds).toEqual(["file", "about", "Only space differs.", "file", "about", "line 3", "same", "remove", "add", "same"]);
 	expect(rowsOf(files, () => false).map((r) => r.row)).toEqual(["file", "file"]);
+});
+
+test("side by side each line stands beside what came in its place", () => {
+	const lines: Schemas["DiffLine"][] = [
+		{ kind: "same", text: "s" },
+		{ kind: "remove", text: "a" },
+		{ kind: "remove", text: "b" },
+		{ kind: "add", text: "A" },
+		{ kind: "same", text: "t" },
+		{ kind: "add", text: "new" },
+	];
+	const rows = sideBySide(rowsOf([change("f", "change", { hunks: [{ ...hunk, lines }] })], () => true));
+	expect(rows.map((r) => (r.row === "pair" ? `${r.before?.text ?? ""}|${r.after?.text ?? ""}` : r.row))).toEqual([
+		"file",
+		"about",
+		"gap",
+		"s|s",
+		"a|A",
+		"b|",
+		"t|t",
+		"|new",
+	]);
+	expect(new Set(rows.map((r) => r.key)).size).toBe(rows.length);
 });
 
 test("paths go out byte for byte", () => {
@@ -232,7 +259,7 @@ test("conflicts are asked path by path, and the whole plan is shown before anyth
 	fireEvent.click(button("Show the plan"));
 	await screen.findByText(/1 path changes/);
 	expect(applies(calls)).toHaveLength(0);
-	expect(calls.at(-1)!.body).toEqual({
+	expect(calls.filter((c) => c.method === "POST").at(-1)!.body).toEqual({
 		do: "revert",
 		n: 2,
 		choices: [
@@ -310,6 +337,30 @@ test("a banner tells the result of each path that was kept, and offers redo", as
 	await waitFor(() => expect(calls.filter((c) => c.path === `${base}/plan`).at(-1)!.body).toEqual({ do: "redo" }));
 });
 
+test("without a machine the dialog and the banner say that it goes through the host", async () => {
+	for (const [state, says] of [
+		["failed", true],
+		["stopped", true],
+		["running", false],
+	] as const) {
+		serve({
+			...login,
+			"GET /v1/sandboxes/sbx_1": { id: "sbx_1", state },
+			[`POST ${base}/plan`]: plan("undo-5-x", [change("a")]),
+			[`POST ${base}/apply`]: applied([{ ...change("a"), result: "done" }]),
+			[`GET ${base}/5`]: { ...rev(5), from: 4 },
+		});
+		show(<UndoHost sandbox="sbx_1" past={false} />);
+		askWayBack("sbx_1", { do: "undo", scope: "last" });
+		await screen.findByText("a");
+		await waitFor(() => expect(screen.getByRole("dialog").textContent!.includes("through the host")).toBe(says));
+		fireEvent.click(button("Undo"));
+		const banner = await screen.findByRole("region", { name: "What was done" });
+		expect(banner.textContent!.includes("through the host")).toBe(says);
+		cleanup();
+	}
+});
+
 test("who may only look is told so, and nothing is asked", async () => {
 	const calls = serve({ "GET /v1/login": { tenant: "t", user: "u", scopes: ["read"], by: "login" } });
 	show(<UndoHost sandbox="sbx_1" past={false} />);
@@ -328,4 +379,127 @@ test("the past changes nothing", async () => {
 	fireEvent.keyDown(document.body, { key: "z", ctrlKey: true });
 	expect(await screen.findByText(/You look at the past/)).toBeTruthy();
 	expect(calls.some((c) => c.method !== "GET")).toBe(false);
+});
+
+const event = (seq: number, kind: string, data: unknown) => ({ seq, v: 1, kind, at: "2026-01-01T00:00:00Z", run: "run_1", data });
+const says = (seq: number, text: string, from = "user") => event(seq, "input", { from, blocks: [{ kind: "text", text }] });
+const does = (seq: number, call: string) =>
+	event(seq, "model.completed", {
+		message: { role: "assistant", blocks: [{ kind: "call", call: { id: call, name: "execute", args: {} } }] },
+		usage: {},
+		model: "m",
+		stop: "tool_use",
+		through: seq - 1,
+	});
+
+/** talked is a run of two turns: the second has two steps. */
+function talked(over: boolean): RunFold {
+	const f = new RunFold("t");
+	const events = [
+		event(2, "run.started", {}),
+		says(3, "Make it."),
+		does(4, "c1"),
+		says(5, "Now in red."),
+		says(6, "The files are as they were.", "skete"),
+		does(7, "c2"),
+		does(8, "c3"),
+	];
+	if (over) events.push(event(9, "run.ended", { state: "succeeded" }));
+	for (const e of events) f.apply("", e);
+	return f;
+}
+
+const made = (n: number, call: string, more: Partial<Schemas["Revision"]> = {}) =>
+	rev(n, { run: "run_1", thread: "t", call, actor: "agent", ...more });
+const list = [made(8, "c3"), made(7, "c2"), made(6, "c1"), rev(5)];
+
+test("a way back knows where the conversation stood, and the message that asked for what goes", () => {
+	const t = talked(true).thread("t");
+	const to = (n: number, revs = list) => cutOf(t, "run_1", revs, plan("x", [], { n }));
+	expect(to(7)).toEqual({ to: 7, step: 3, prompt: "" }); // in the middle of a turn
+	expect(to(6)).toEqual({ to: 4, step: 2, prompt: "Now in red." });
+	expect(to(5)).toEqual({ to: 2, step: 1, prompt: "Make it." });
+	expect(to(8)).toBeNull();
+	expect(to(5, [made(6, "c9")])).toBeNull(); // its events are not here
+	expect(to(5, [made(6, "c2", { actor: "outside" }), made(7, "c2", { run: "run_2" })])).toBeNull();
+	expect(to(5, [made(6, "x", { thread: "t/c2/d" })])?.to).toBe(4); // by a sub-agent of that call
+});
+
+function host(over: boolean, answers: Record<string, unknown>) {
+	const fold = talked(over);
+	const newest = vi.fn(async () => {});
+	const scene = { store: { id: "run_1", snapshot: () => ({ fold }), newest }, root: "t", fork: vi.fn() } as unknown as Scene;
+	const calls = serve({
+		...login,
+		[`POST ${base}/plan`]: plan("undo-6-x", [change("a")], { n: 6 }),
+		[`POST ${base}/apply`]: applied([{ ...change("a"), result: "done" }]),
+		[`GET ${base}`]: { items: list, current: 8, undo: 7, redo: 0 },
+		"GET /v1/sandboxes/sbx_1": { id: "sbx_1", state: "running" },
+		"GET /v1/sandboxes/sbx_1/services": {
+			items: [
+				{ name: "vite", state: "ready" },
+				{ name: "old", state: "stopped" },
+			],
+		},
+		...answers,
+	});
+	show(
+		<SceneContext.Provider value={scene}>
+			<UndoHost sandbox="sbx_1" past={false} />
+		</SceneContext.Provider>,
+	);
+	askWayBack("sbx_1", { do: "undo", scope: "turn" });
+	return { calls, scene, newest };
+}
+
+const rewinds = (calls: Call[]) => calls.filter((c) => c.path === "/v1/runs/run_1/rewind").map((c) => c.body);
+
+test("the conversation stays unless it is asked for; then its message is in the composer again", async () => {
+	const first = host(true, {});
+	const box = await screen.findByRole<HTMLInputElement>("checkbox", { name: "Conversation too" });
+	expect(box.checked).toBe(false);
+	expect(await screen.findByText(/The service vite is started again if it has a replaced file open/)).toBeTruthy();
+	fireEvent.click(button("Undo"));
+	const banner = await screen.findByRole("region", { name: "What was done" });
+	expect(banner.querySelector("[data-talk]")?.getAttribute("data-talk")).toBe("stays");
+	expect([rewinds(first.calls), draftOf("run_1")]).toEqual([[], ""]);
+	fireEvent.click(within(banner).getByRole("button", { name: "Put the message back" }));
+	expect(draftOf("run_1")).toBe("Now in red.");
+	setDraft("run_1", "");
+	cleanup();
+	const second = host(true, { "POST /v1/runs/run_1/rewind": { id: "run_1" } });
+	fireEvent.click(await screen.findByRole("checkbox", { name: "Conversation too" }));
+	fireEvent.click(button("Undo"));
+	expect(await screen.findByText(/The conversation was taken back to event 4, before step 2\./)).toBeTruthy();
+	expect(rewinds(second.calls)).toEqual([{ to: 4 }]);
+	const order = second.calls.filter((c) => c.method === "POST").map((c) => c.path.split("/").pop());
+	expect(order).toEqual(["plan", "apply", "rewind"]); // the files first
+	expect(second.newest).toHaveBeenCalled();
+	expect(draftOf("run_1")).toBe("Now in red.");
+	setDraft("run_1", "");
+});
+
+test("files that were taken back without the conversation say so, and it can be tried again", async () => {
+	let busy = true;
+	const { calls } = host(true, { "POST /v1/runs/run_1/rewind": () => (busy ? new Refusal(409, "the run is under way") : { id: "run_1" }) });
+	fireEvent.click(await screen.findByRole("checkbox", { name: "Conversation too" }));
+	fireEvent.click(button("Undo"));
+	expect(await screen.findByText("The files were taken back, but the conversation was not.")).toBeTruthy();
+	expect(screen.getByText("the run is under way")).toBeTruthy();
+	busy = false;
+	fireEvent.click(button("Try again"));
+	expect(await screen.findByText(/The conversation was taken back to event 4/)).toBeTruthy();
+	expect(rewinds(calls)).toHaveLength(2);
+	setDraft("run_1", "");
+});
+
+test("while a run goes on its conversation is not cut, and a fork is offered", async () => {
+	const { scene, calls } = host(false, {});
+	const box = await screen.findByRole<HTMLInputElement>("checkbox", { name: "Conversation too" });
+	expect(box.disabled).toBe(true);
+	expect(screen.getByText(/The run is under way and is not stopped by this/)).toBeTruthy();
+	fireEvent.click(button("Fork from event 4"));
+	expect(scene.fork).toHaveBeenCalledWith(4);
+	expect(applies(calls)).toHaveLength(0);
+	await waitFor(() => expect(screen.queryByRole("dialog")).toBeNull());
 });

@@ -2,6 +2,7 @@ package screen
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -209,6 +210,8 @@ func remark(e thread.Event) []Block {
 		text = "the budget was changed"
 	case thread.PolicyChanged:
 		text = "a rule was added"
+	case thread.NetworkRefused:
+		return []Block{{Mark: "✗", Style: Red, Text: Clean("the network refused " + transcript.RefusedWords(b)), Tone: Dim, One: true, Indent: 2}}
 	case thread.Bound:
 		if b.Why == "" {
 			return nil
@@ -453,7 +456,7 @@ func (s *Story) decided(id string, br *branch, b thread.ApprovalDecided) []Block
 		c.args = b.Args
 	}
 	c.answered = b.Decision == thread.Respond && !form // else the call goes on
-	text := join(": ", join(" ", words[b.Decision], "by", Clean(b.By)), Clean(b.Text))
+	text := join(": ", join(" ", words[b.Decision], "by", Clean(cmp.Or(b.ByName, b.By))), Clean(b.Text))
 	return []Block{{Mark: "→", Style: Dim, Text: text, Note: c.title(), One: true, Indent: 2}}
 }
 

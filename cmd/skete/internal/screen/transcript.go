@@ -2,6 +2,7 @@ package screen
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -218,7 +219,7 @@ func transcriptCall(c api.TranscriptCall) []Block {
 		notes = append(notes, Bytes(c.Bytes))
 	}
 	if a := c.Approval; a != nil && a.Decision != "" {
-		notes = append(notes, Clean(join(" ", a.Decision, "by", a.By)))
+		notes = append(notes, Clean(join(" ", a.Decision, "by", cmp.Or(a.ByName, a.By))))
 	}
 	if a := c.Approval; a != nil && a.AskedSeq > 0 {
 		notes = append(notes, "asked "+events(a.AskedSeq, a.DecidedSeq))

@@ -18,6 +18,7 @@ import (
 	"github.com/skete-dev/skete/agent/supervisor"
 	"github.com/skete-dev/skete/errs"
 	"github.com/skete-dev/skete/llm"
+	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/tool"
 	"github.com/skete-dev/skete/tool/backend"
 	"github.com/skete-dev/skete/tool/declared"
@@ -31,7 +32,19 @@ const (
 	runsBucket      = "runs"
 	schedulesBucket = "schedules"
 	memoriesBucket  = "memories"
+	keysBucket      = "keys"
 )
+
+// nameOf names the key that an id is of, for as long as the key is good.
+func nameOf(ring *key.Ring) func(ctx context.Context, id string) string {
+	return func(ctx context.Context, id string) string {
+		rec, err := ring.Live(ctx, id)
+		if err != nil {
+			return ""
+		}
+		return rec.Name
+	}
+}
 
 // openAgents makes what runs of agents need, and goes on with those that are
 // under way.
@@ -41,6 +54,10 @@ func (r *running) openAgents(ctx context.Context) error {
 		return err
 	}
 	memories, err := r.store.KV(ctx, memoriesBucket)
+	if err != nil {
+		return err
+	}
+	keys, err := r.store.KV(ctx, keysBucket)
 	if err != nil {
 		return err
 	}
@@ -61,6 +78,7 @@ func (r *running) openAgents(ctx context.Context) error {
 		Threads: auditedThreads{threads, r.audit}, Records: records, Events: r.events, Models: r.models.c, Machines: machines{r.manager, r.histories, &agentProgram{named: r.c.Agents.Program, home: r.c.Home}, own}, Definitions: agents, Sources: sources,
 		Command: agents.Command, Commands: agents.Commands, Skills: r.skills, Tools: r.tools, Wire: r.store.Live(), Node: r.node.ID, RunsMax: r.c.Agents.Runs, Log: r.c.Log,
 		Template: r.templates.built,
+		NameOf:   nameOf(key.NewRing(keys)),
 		Plugins:  r.pluginsOf,
 		Inside: func(p agent.Parts, m llm.Model, paid *agent.Paid) (agent.Driver, error) {
 			return inside.NewHost(p, m, paid)
@@ -88,6 +106,7 @@ func (r *running) openAgents(ctx context.Context) error {
 	if r.supervisor, err = supervisor.Open(ctx, c); err != nil {
 		return err
 	}
+	r.refused.Store(r.supervisor)
 	r.onClose(r.supervisor.Close)
 	if err := r.openWorkflows(ctx, c.Threads, ends); err != nil {
 		return err

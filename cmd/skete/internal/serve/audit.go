@@ -65,7 +65,8 @@ func recordOf(e event.Event) audit.Record {
 	case event.Workspace:
 		var w workspace.Stored
 		_ = json.Unmarshal(e.Data, &w)
-		r.Who, r.Detail["run"] = cmp.Or(w.Actor, r.Who), w.Run
+		id, _, _ := strings.Cut(w.Actor, " ") // without the name
+		r.Who, r.Detail["run"] = cmp.Or(id, r.Who), w.Run
 		r.Detail["revision"], r.Detail["cause"] = strconv.FormatUint(w.N, 10), w.Label
 	case event.Models:
 		var u gateway.Use

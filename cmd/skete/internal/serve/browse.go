@@ -69,7 +69,7 @@ func (r *running) browse(ctx context.Context, c *server.Config) error {
 func leadToPage(origin string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		_, target := preview.VisitorOf(req.Context())
-		http.Redirect(w, req, origin+"/s/"+target.Sandbox, http.StatusSeeOther)
+		http.Redirect(w, req, origin+"/vms/"+target.Sandbox+"/changes", http.StatusSeeOther)
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/network"
 	"github.com/skete-dev/skete/secret"
+	"github.com/skete-dev/skete/thread"
 )
 
 // openNetworks makes what carries the connections of sandboxes.
@@ -29,7 +30,7 @@ func (r *running) openNetworks(ctx context.Context) error {
 	if err := r.openModels(ctx, seed); err != nil {
 		return err
 	}
-	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.events, Decided: auditedDecisions{r.audit}.tell, Node: r.node.ID, Await: true, Secrets: r.heldBy, Tokens: r.tokensOf, Env: r.machineEnv, Local: r.modelsAt, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
+	r.networks, err = network.New(ctx, network.Config{Seed: seed, Events: r.events, Decided: r.decided, Node: r.node.ID, Await: true, Secrets: r.heldBy, Tokens: r.tokensOf, Env: r.machineEnv, Local: r.modelsAt, Log: r.c.Log, Find: func(host sandbox.ID) (network.Owner, bool) {
 		tenant, info, ok := r.manager.OfHost(host)
 		return network.Owner{Tenant: tenant, ID: info.ID, Name: cmp.Or(info.Spec.Name, string(info.ID)), Policy: info.Spec.Policy()}, ok
 	}})
@@ -40,6 +41,15 @@ func (r *running) openNetworks(ctx context.Context) error {
 	r.openRegistries()
 	r.c.ServeGuest = r.whenManaged(r.networks.Serve)
 	return nil
+}
+
+// decided is told what networks decide: it tells the audit log, and the logs of runs what was
+// refused.
+func (r *running) decided(of network.Owner, d network.Decision) {
+	auditedDecisions{r.audit}.tell(of, d)
+	if k := r.refused.Load(); k != nil && !d.Allowed {
+		k.Refused(of.Tenant, thread.NetworkRefused{Machine: string(of.ID), Host: d.Host, Port: d.Port, Method: d.Method, Path: d.Path, Why: d.Why})
+	}
 }
 
 // whenManaged lets streams of machines wait until it is known whose they are: those of an

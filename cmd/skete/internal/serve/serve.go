@@ -105,6 +105,7 @@ type running struct {
 	tokens     *secret.Tokens
 	gateway    *gateway.Gateway
 	supervisor *supervisor.Supervisor
+	refused    atomic.Pointer[supervisor.Supervisor] // the same, for machines that send before there is one
 	schedules  *schedule.Scheduler
 	workflows  *runner.Runner
 	models     modelList
@@ -345,7 +346,7 @@ func defaults(d config.Defaults) sandbox.Defaults {
 }
 
 func (r *running) openServer(ctx context.Context, templates templates) error {
-	keys, err := r.store.KV(ctx, "keys")
+	keys, err := r.store.KV(ctx, keysBucket)
 	if err != nil {
 		return err
 	}

@@ -2217,7 +2217,10 @@ class TranscriptApproval(TypedDict):
     ask: NotRequired[Literal["question", "plan", "form"]]
     asked_at: str
     asked_seq: int
+    # the id of the key that decided, or what did so by itself
     by: NotRequired[str]
+    # what the key was called then
+    by_name: NotRequired[str]
     decided_seq: NotRequired[int]
     # missing: it is not decided yet
     decision: NotRequired[str]
@@ -2307,6 +2310,24 @@ class TreeEntry(TypedDict):
     # of a symlink
     target: NotRequired[str]
     type: Literal["file", "directory", "symlink", "other"]
+
+
+class TreeNode(TypedDict):
+    # permission bits as a number
+    mode: int
+    # relative to the workspace
+    path: str
+    # the exact path, when it is not UTF-8
+    path_bytes: NotRequired[str]
+    size: int
+    # of a symlink
+    target: NotRequired[str]
+    type: Literal["file", "directory", "symlink", "other"]
+
+
+class TreePage(TypedDict):
+    items: list[TreeNode]
+    next_page_token: NotRequired[str]
 
 
 class TreeWritten(TypedDict):

@@ -33,7 +33,7 @@ export interface Ask {
 	writes: string[];
 	reads: string[];
 	machine: string;
-	decided?: { decision: string; by: string; text: string; at: string };
+	decided?: { decision: string; by: string; by_name?: string; text: string; at: string };
 	/** gone: it does not wait any more, and who decided is not known. */
 	gone?: boolean;
 	/** link leads to its run, where that is another page. */
@@ -198,7 +198,14 @@ function Open({ ask, approval, box, sent, problem, decide }: OpenProps) {
 		// biome-ignore lint/a11y/noStaticElementInteractions: Esc leaves the form that is open within.
 		<div className="flex min-w-0 flex-col gap-2" onKeyDown={leave}>
 			{approval.reason && <p className="break-words text-quiet">Because: {visible(approval.reason)}</p>}
-			{mode !== "edit" && <Subject ask={ask} approval={approval} answering={mode === "respond"} />}
+			{mode !== "edit" && (
+				<Subject
+					ask={ask}
+					approval={approval}
+					disabled={stuck}
+					onAnswer={!mode && allowed.includes("respond") ? (text) => send({ decision: "respond", text }) : undefined}
+				/>
+			)}
 			{approval.expires_at && <Expiry at={approval.expires_at} form={approval.ask === "form"} />}
 			{problem !== null && <ProblemBox of={problem} />}
 			{mode === "edit" && isArgs(approval.args) && (
@@ -259,8 +266,15 @@ function Open({ ask, approval, box, sent, problem, decide }: OpenProps) {
 	);
 }
 
-function Subject({ ask, approval, answering }: { ask: Ask; approval: Approval; answering: boolean }) {
-	if (approval.ask === "question") return <Question args={approval.args} options={!answering} />;
+interface SubjectProps {
+	ask: Ask;
+	approval: Approval;
+	disabled: boolean;
+	onAnswer?(text: string): void;
+}
+
+function Subject({ ask, approval, disabled, onAnswer }: SubjectProps) {
+	if (approval.ask === "question") return <Question args={approval.args} onAnswer={onAnswer} disabled={disabled} />;
 	if (approval.ask === "plan") return <Plan args={approval.args} />;
 	if (approval.ask === "form") return <FormWords args={approval.args} />;
 	return (

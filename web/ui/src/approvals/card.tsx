@@ -16,7 +16,6 @@ const typing = (t: EventTarget | null) =>
 /** Calls is the list of calls, with the keys of decisions: a, e, x, r on the one that has the focus, n and p to others. */
 function Calls({ asks, onSent }: Props) {
 	const box = useRef<HTMLDivElement>(null);
-	useKeptFocus(box, asks);
 	const keys = (e: KeyboardEvent) => {
 		if (e.defaultPrevented || e.ctrlKey || e.metaKey || e.altKey || e.repeat || typing(e.target)) return;
 		const call = (e.target as Element).closest("[data-call]");
@@ -58,7 +57,7 @@ function go(to: HTMLElement): void {
 	to.scrollIntoView({ block: "nearest" });
 }
 
-/** useKeptFocus hands the focus on when the call that had it leaves the list. */
+/** useKeptFocus hands the focus on when the call that had it leaves the list, or the list itself goes. */
 function useKeptFocus(box: React.RefObject<HTMLElement | null>, asks: Ask[]): void {
 	const had = useRef("");
 	const keys = asks.map((a) => a.key).join("\n");
@@ -95,6 +94,7 @@ function useLetterA(box: React.RefObject<HTMLElement | null>, before: () => void
 /** AllCalls is the list on a page of its own. */
 export function AllCalls(props: Props) {
 	const box = useRef<HTMLDivElement>(null);
+	useKeptFocus(box, props.asks);
 	useLetterA(box, () => {});
 	return (
 		<div ref={box} className="rounded-md border border-line border-t-0">
@@ -129,6 +129,7 @@ export function Card({ asks, onSent }: Props) {
 	useEffect(() => {
 		if (!asks.length) setChoice(null);
 	}, [asks.length]);
+	useKeptFocus(box, asks);
 	useLetterA(box, () => setChoice(true));
 	const keys = (e: KeyboardEvent) => {
 		if (!full) return;
@@ -182,7 +183,7 @@ function within(e: KeyboardEvent, box: HTMLElement | null): void {
 	(e.shiftKey ? seen.at(-1) : seen[0])?.focus();
 }
 
-/** Announce says once, politely, that calls wait; not again when one is decided. */
+/** Announce says once, and at once, that calls wait: the run stands still until then. Not again when one is decided. */
 function Announce({ waiting }: { waiting: Ask[] }) {
 	const said = useRef<ReadonlySet<string>>(new Set());
 	const [text, setText] = useState("");
@@ -196,7 +197,7 @@ function Announce({ waiting }: { waiting: Ask[] }) {
 		else if (!waiting.length) setText("");
 	}, [keys]);
 	return (
-		<p role="status" className="sr-only">
+		<p aria-live="assertive" className="sr-only">
 			{text}
 		</p>
 	);

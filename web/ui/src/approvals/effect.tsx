@@ -6,7 +6,7 @@ import { send } from "../api/http";
 import { useSandbox } from "../api/queries";
 import { bytes, plural } from "../ui/format";
 import { Isolation } from "../ui/state";
-import { Safe, visible } from "../ui/text";
+import { flat, Safe, visible } from "../ui/text";
 import { type Args, hosts, isArgs } from "./args";
 import { applied, diff, editsOf, type Hunk, hunks, type Line } from "./diff";
 import { Whole } from "./fields";
@@ -145,7 +145,7 @@ function FileEffect({ tool, args, machine }: { tool: string; args: Args; machine
 		<section aria-label="Effect on the file" className="flex min-w-0 flex-col gap-1">
 			<p className="flex flex-wrap gap-x-2">
 				<span>{plan.verb}</span>
-				<code className="break-all">{visible(path)}</code>
+				<code className="break-all">{flat(path)}</code>
 				<span className="text-good">+{count("add")}</span>
 				<span className="text-bad">−{count("remove")}</span>
 			</p>

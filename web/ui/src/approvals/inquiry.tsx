@@ -38,21 +38,36 @@ export function Plan({ args }: { args: unknown }) {
 	);
 }
 
-/** Question shows what an agent wants to know. */
-export function Question({ args, options }: { args: unknown; options: boolean }) {
+interface QuestionProps {
+	args: unknown;
+	/** onAnswer takes the option that is chosen; without it they are not offered. */
+	onAnswer?(option: string): void;
+	disabled: boolean;
+}
+
+/** Question shows what an agent wants to know. What it suggests is answered by one press. */
+export function Question({ args, onAnswer, disabled }: QuestionProps) {
 	const a = isArgs(args) ? args : {};
-	const list = options ? optionsOf(args) : [];
+	const list = onAnswer ? optionsOf(args) : [];
 	return (
 		<>
 			<p className="break-words whitespace-pre-wrap">{visible(typeof a.question === "string" ? a.question : JSON.stringify(args))}</p>
 			{list.length > 0 && (
-				<ul aria-label="Options" className="list-disc pl-6">
+				<fieldset className="flex min-w-0 flex-wrap gap-2">
+					<legend className="text-quiet">Answer with</legend>
 					{list.map((o, i) => (
-						<li key={i} className="break-words">
+						<button
+							key={i}
+							type="button"
+							data-option
+							disabled={disabled}
+							className="button h-auto max-w-full text-left break-words whitespace-normal max-[899px]:min-h-11"
+							onClick={() => onAnswer?.(o)}
+						>
 							<Safe>{o}</Safe>
-						</li>
+						</button>
 					))}
-				</ul>
+				</fieldset>
 			)}
 		</>
 	);

@@ -73,13 +73,13 @@ const done: Record<string, string> = {
 };
 
 /** decidedWords says who decided what: "ana approved", "rejected: no decision came in time". */
-export function decidedWords(d: { decision: string; by: string }): string {
+export function decidedWords(d: { decision: string; by: string; by_name?: string }): string {
 	const word = done[d.decision] ?? d.decision;
 	if (d.by === "expiry") return `${word}: no decision came in time`;
 	if (d.by === "replay") return `${word} in the recorded run`;
 	if (d.by === "skete") return `${word} by the server`;
 	if (d.by.startsWith("skill ")) return `${word} beforehand by ${d.by}`;
-	return `${d.by || "A person"} ${word}`;
+	return `${d.by_name || d.by || "A person"} ${word}`;
 }
 
 /** left is the time until an approval expires, "" = it is over. */

@@ -100,7 +100,11 @@ export default function ApprovalsPage() {
 			)}
 			{list && !asks.length && (
 				<p className="text-quiet">
-					What agents ask for shows up here. In a terminal, <code>skete approve</code> lists the same and decides it.
+					What agents ask for shows up here:{" "}
+					<Link href="/" className="underline">
+						start a run
+					</Link>
+					. In a terminal, <code>skete approve</code> lists the same and decides it.
 				</p>
 			)}
 			{asks.length > 0 && <AllCalls asks={asks} onSent={onSent} />}

@@ -111,15 +111,24 @@ function ModelLine({ models }: { models: Schemas["Model"][] }) {
 const exampleTask = "The tests in /workspace fail (python3 -m unittest). Find out why, fix the code, and show that they pass.";
 
 async function exampleFiles(): Promise<[string, string][]> {
-	const [code, test] = await Promise.all([
+	const [code, test, shop] = await Promise.all([
 		import("../../../../examples/bugfix/project/cart.py?raw"),
 		import("../../../../examples/bugfix/project/test_cart.py?raw"),
+		import("../../../../examples/bugfix/project/shop.py?raw"),
 	]);
 	return [
 		["cart.py", code.default],
 		["test_cart.py", test.default],
+		["shop.py", shop.default],
 	];
 }
+
+// The example asks once, so that a first run shows how a person decides.
+const exampleAgent = {
+	name: "example",
+	description: "Mends the example, and asks before it starts a program that stays up.",
+	approvals: [{ action: "ask", tools: ["service"], reason: "It keeps running when the agent is done." }],
+};
 
 /** startExample makes a machine with the project in it, and starts the scripted run there. */
 export async function startExample(keys: [string, string], say: (step: string) => void): Promise<Run> {
@@ -139,7 +148,14 @@ export async function startExample(keys: [string, string], say: (step: string) =
 	say("Starting the run");
 	return call<Run>("/v1/runs", {
 		method: "POST",
-		body: { task: exampleTask, sandbox: machine.id, model: exampleModel, title: "Example: mend a failing test", budget: { steps: 40 } },
+		body: {
+			task: exampleTask,
+			sandbox: machine.id,
+			definition: exampleAgent,
+			model: exampleModel,
+			title: "Example: mend a shop's total",
+			budget: { steps: 40 },
+		},
 		headers: { "Idempotency-Key": keys[1] },
 	});
 }
@@ -161,8 +177,8 @@ function Example() {
 	return (
 		<div className="flex flex-col gap-2">
 			<p>
-				The example mends a small Python project whose test fails. A script plays the model, so it needs no key and no network; the machine,
-				the commands and the undo are real.
+				In the example an agent mends a small shop whose total is wrong, asks you once, and shows you the page. A script plays the model, so
+				it needs no key and no network; the machine, the commands, the page and the undo are real.
 			</p>
 			<div className="flex flex-wrap items-center gap-2">
 				<button type="button" className="button main" disabled={step !== ""} onClick={() => void run()}>

@@ -6,6 +6,7 @@ import { useAgents, useApprovals, useRuns } from "../api/queries";
 import type { Run } from "../api/types";
 import { ago, duration, money } from "../ui/format";
 import { ProblemBox } from "../ui/problem";
+import { Skeleton } from "../ui/skeleton";
 import { State } from "../ui/state";
 import { clip, Safe } from "../ui/text";
 import { useParam } from "../ui/url";
@@ -36,7 +37,7 @@ export function HomePage() {
 				<section aria-label="Runs" className="flex flex-col gap-3">
 					<Filters state={state} setState={setState} agent={agent} setAgent={setAgent} />
 					{runs.error && <ProblemBox of={runs.error} again={() => void runs.refetch()} />}
-					{runs.data && <RunTable runs={items} />}
+					{runs.data ? <RunTable runs={items} /> : !runs.error && <Skeleton label="Loading the runs" />}
 					<nav aria-label="Pages" className="flex flex-wrap gap-2">
 						{page && (
 							<button type="button" className="button" onClick={() => setPage("", true)}>

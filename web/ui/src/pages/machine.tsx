@@ -1,12 +1,13 @@
 // One machine.
 
-import { lazy, type ReactNode, Suspense, useState } from "react";
+import { useQueryClient } from "@tanstack/react-query";
+import { lazy, type ReactNode, Suspense, useEffect, useState } from "react";
 import { useLocation } from "wouter";
 import { useSandbox } from "../api/queries";
 import type { Sandbox } from "../api/types";
-import { ProblemBox } from "../ui/problem";
+import { NoPage } from "../ui/problem";
+import { Skeleton } from "../ui/skeleton";
 import { Isolation, State } from "../ui/state";
-import { Page } from "../ui/table";
 import { Safe } from "../ui/text";
 import { UndoHost } from "../undo/host";
 import { Events } from "./machine-events";
@@ -34,12 +35,9 @@ export default function MachinePage({ id, tab }: { id: string; tab: string }) {
 	const machine = useSandbox(id);
 	const [, go] = useLocation();
 	const m = machine.data;
-	if (!m)
-		return (
-			<Page title={`Machine ${id}`}>
-				{machine.error ? <ProblemBox of={machine.error} again={() => void machine.refetch()} /> : <p className="text-quiet">Loading…</p>}
-			</Page>
-		);
+	useIdInAddress(m, id, tab);
+	if (!m && machine.error) return <NoPage of={machine.error} what="machine" again={() => void machine.refetch()} />;
+	if (!m) return <Skeleton label="Loading the machine" />;
 	return (
 		<Machinery onDestroyed={() => go("/vms")}>
 			<div className="flex min-h-0 min-w-0 flex-1 flex-col">
@@ -48,6 +46,17 @@ export default function MachinePage({ id, tab }: { id: string; tab: string }) {
 			</div>
 		</Machinery>
 	);
+}
+
+/** useIdInAddress writes the id where the address has a name: a name may be another's tomorrow. */
+function useIdInAddress(m: Sandbox | undefined, given: string, tab: string): void {
+	const client = useQueryClient();
+	const [, go] = useLocation();
+	useEffect(() => {
+		if (!m || m.id === given) return;
+		client.setQueryData(["sandboxes", m.id], m);
+		go(`/vms/${m.id}${tab === "overview" ? "" : `/${tab}`}${location.search}`, { replace: true });
+	}, [m, given, tab, client, go]);
 }
 
 function Header({ machine: m }: { machine: Sandbox }) {

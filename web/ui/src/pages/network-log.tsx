@@ -236,7 +236,7 @@ export function requestOf(d: Decision): string {
 	return d.method ? `${d.method} ${at}${d.path ?? ""}` : `connection to ${at}`;
 }
 
-function AllowButton({ of, onAllow }: { of: Seen; onAllow(s: Seen): void }) {
+export function AllowButton({ of, onAllow }: { of: Seen; onAllow(s: Seen): void }) {
 	const lacks = useLacking("write");
 	return (
 		<button type="button" className="button" disabled={!!lacks} title={lacks || undefined} onClick={() => onAllow(of)}>
@@ -261,7 +261,7 @@ interface AllowProps {
 }
 
 /** Allow shows the rule, as it will be saved, before it is. The narrowest one is chosen at first. */
-function Allow({ of: s, machine, onClose, onDone }: AllowProps) {
+export function Allow({ of: s, machine, onClose, onDone }: AllowProps) {
 	const list = offers(s.d);
 	const [n, setN] = useState(0);
 	const rule = list[n]?.rule;
@@ -326,9 +326,9 @@ function Allow({ of: s, machine, onClose, onDone }: AllowProps) {
 	);
 }
 
-const undoMS = 10_000;
+export const undoMS = 10_000;
 
-interface Added {
+export interface Added {
 	sandbox: string;
 	machine: string;
 	rule: Rule;
@@ -336,7 +336,7 @@ interface Added {
 }
 
 /** Undo takes a rule away again, in its first seconds. */
-function Undo({ of: a, onOver }: { of: Added; onOver(): void }) {
+export function Undo({ of: a, onOver }: { of: Added; onOver(): void }) {
 	const client = useQueryClient();
 	const [left, setLeft] = useState(() => Math.ceil((a.until - Date.now()) / 1000));
 	const undo = useMutation({ mutationFn: () => change(client, a.sandbox, (p) => withoutRule(p, a.rule)), onSuccess: onOver });

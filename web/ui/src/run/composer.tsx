@@ -4,25 +4,26 @@ import { call, key as newKey } from "../api/http";
 import type { Schemas } from "../api/types";
 import { useLive } from "../live";
 import { ProblemBox } from "../ui/problem";
+import { useDraft } from "./draft";
 import type { RunView } from "./store";
 
 /** Composer sends a message to the run, or to a new run on its thread when it is over. While the
  * connection is lost it keeps the text and sends nothing. */
 export function Composer({ view, past }: { view: RunView; past: boolean }) {
-	const key = `skete.draft.${view.run.id}`;
-	const [text, setText] = useState(() => sessionStorage.getItem(key) ?? "");
+	const idempotent = useRef("");
+	const [text, setText] = useDraft(view.run.id);
 	const [problem, setProblem] = useState<unknown>(null);
 	const [busy, setBusy] = useState(false);
 	const lost = useLive().state === "lost";
 	const over = view.fold.thread(view.run.thread).over();
-	const idempotent = useRef("");
 	const [, go] = useLocation();
 	const off = past ? "You look at the past: go back to live to write" : lost ? "The connection is lost: nothing is sent" : "";
-	const write = (t: string) => {
-		setText(t);
-		sessionStorage.setItem(key, t);
+	// A text that was changed, here or from another part of the page, is another message.
+	const keyed = useRef(text);
+	if (keyed.current !== text) {
+		keyed.current = text;
 		idempotent.current = "";
-	};
+	}
 	const send = async () => {
 		if (!text.trim() || busy || off) return;
 		setBusy(true);
@@ -35,7 +36,7 @@ export function Composer({ view, past }: { view: RunView; past: boolean }) {
 				body: { text },
 				headers,
 			});
-			write("");
+			setText("");
 			if (sent.run !== view.run.id) go(`/runs/${sent.run}`);
 		} catch (err) {
 			setProblem(err);
@@ -56,7 +57,7 @@ export function Composer({ view, past }: { view: RunView; past: boolean }) {
 					aria-label="Message to the agent"
 					rows={2}
 					value={text}
-					onChange={(e) => write(e.target.value)}
+					onChange={(e) => setText(e.target.value)}
 					onKeyDown={(e) => {
 						if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) void send();
 					}}

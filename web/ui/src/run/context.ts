@@ -1,4 +1,5 @@
 import { createContext, useContext } from "react";
+import type { Item } from "./fold";
 import type { RunStore } from "./store";
 
 /** Scene is what rows can do beyond themselves. It stays the same while the run goes on. */
@@ -12,6 +13,12 @@ export interface Scene {
 	focus(thread: string): void;
 	/** openFile shows a path in the workspace. */
 	openFile(path: string): void;
+	/** act lists what can be done from an item. */
+	act(item: Item, thread: string): void;
+	/** fork asks for a fork from an event. */
+	fork(at: number): void;
+	/** openPreview shows the app at a port. */
+	openPreview(port: number): void;
 }
 
 export const SceneContext = createContext<Scene | null>(null);

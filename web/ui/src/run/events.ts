@@ -10,7 +10,7 @@ export interface Block {
 
 export interface EventData {
 	"thread.opened": { name: string; title?: string; fork?: { thread: string; seq: number } };
-	"run.started": { by?: string; model?: string; budget?: BudgetData; planning?: boolean };
+	"run.started": { by?: string; by_name?: string; model?: string; budget?: BudgetData; planning?: boolean };
 	"run.ended": { state: string; reason?: string; text?: string; result?: unknown };
 	input: {
 		id?: string;
@@ -60,17 +60,29 @@ export interface EventData {
 		writes?: string[];
 		reads?: string[];
 	};
-	"approval.decided": { call: string; decision: string; args?: unknown; text?: string; by: string };
+	"approval.decided": { call: string; decision: string; args?: unknown; text?: string; by: string; by_name?: string };
 	"context.compacted": { through: number; summary?: string; file?: string; bytes?: number; cost_usd?: number; usage?: UsageData };
-	"compact.asked": { by?: string; focus?: string };
+	"compact.asked": { by?: string; by_name?: string; focus?: string };
 	"check.started": { key: string };
 	"check.ended": { passed?: boolean; text?: string; exit?: number; code?: string; cost_usd?: number; usage?: UsageData };
-	"thread.rewound": { to: number; by?: string };
-	"cancel.asked": { by?: string; reason?: string };
-	"budget.changed": { budget: BudgetData; by?: string };
-	"policy.changed": { rules: unknown; by?: string };
+	"thread.rewound": { to: number; by?: string; by_name?: string };
+	"cancel.asked": { by?: string; by_name?: string; reason?: string };
+	"budget.changed": { budget: BudgetData; by?: string; by_name?: string };
+	"policy.changed": { rules: unknown; by?: string; by_name?: string };
 	"machine.bound": { machine: string; why?: string; own?: boolean };
+	"network.refused": RefusedData;
 	"thread.claimed": { node: string; term: number };
+}
+
+/** RefusedData is what a machine wanted to send and was not let out. All of it but why is the guest's. */
+export interface RefusedData {
+	machine: string;
+	host: string;
+	port: number;
+	method?: string;
+	path?: string;
+	why: string;
+	last?: boolean;
 }
 
 export interface UsageData {

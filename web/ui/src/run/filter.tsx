@@ -38,7 +38,9 @@ interface Props {
 	asPage: boolean;
 	onPage(): void;
 	before: boolean;
-	onOlder(): void;
+	/** searching says how far a search of older events is; "" = there is none. */
+	searching: string;
+	onSearch(): void;
 }
 
 export function FilterBar(p: Props) {
@@ -121,11 +123,11 @@ export function FilterBar(p: Props) {
 						/>
 						<span role="status" className="text-quiet">
 							{p.words && (p.place ? `${p.place} of ${p.found}` : `${p.found} found`)}
-							{p.words && p.before && " in what is loaded"}
+							{p.words && (p.searching || (p.before && " in what is loaded"))}
 						</span>
-						{p.words && p.before && (
-							<button type="button" className="button" onClick={p.onOlder}>
-								Load more
+						{p.words && (p.before || p.searching) && (
+							<button type="button" className="button" onClick={p.onSearch}>
+								{p.searching ? "Stop searching" : "Search what is older"}
 							</button>
 						)}
 					</form>

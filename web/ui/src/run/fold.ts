@@ -5,7 +5,7 @@
 // again; the list itself grows in place.
 
 import type { Live, RunEvent } from "../api/types";
-import type { Block, EventData, TodoData, UsageData } from "./events";
+import type { Block, EventData, RefusedData, TodoData, UsageData } from "./events";
 
 interface Base {
 	/** key is the same for the item's life. */
@@ -57,7 +57,7 @@ export interface AskFold {
 	at: string;
 	writes: string[];
 	reads: string[];
-	decided?: { decision: string; by: string; text: string; args: unknown; at: string; seq: number };
+	decided?: { decision: string; by: string; by_name?: string; text: string; args: unknown; at: string; seq: number };
 }
 
 export interface CallItem extends Base {
@@ -98,10 +98,23 @@ export interface CallItem extends Base {
 
 export interface NoteItem extends Base {
 	kind: "note";
-	note: "compacted" | "rewound" | "bound" | "lost" | "cancel" | "budget" | "policy" | "check" | "resumed" | "unknown" | "started";
+	note:
+		| "compacted"
+		| "rewound"
+		| "bound"
+		| "lost"
+		| "cancel"
+		| "budget"
+		| "policy"
+		| "check"
+		| "refused"
+		| "resumed"
+		| "unknown"
+		| "started";
 	text: string;
 	detail: string;
 	failed?: boolean;
+	refused?: RefusedData;
 }
 
 export interface FailureItem extends Base {
@@ -147,6 +160,9 @@ export function textOf(blocks: Block[] | null | undefined): string {
 function mediaOf(blocks: Block[] | null | undefined) {
 	return (blocks ?? []).filter((b) => b.media).map((b) => ({ type: b.media!.type, hash: b.media!.hash ?? "" }));
 }
+
+/** byWhom names who did something; older logs have only an id. */
+const byWhom = (d: { by?: string; by_name?: string }) => (d.by ? ` by ${d.by_name || d.by}` : "");
 
 /** ms are whole milliseconds; what is beyond is cut off, as the server does. */
 const ms = (ns: number | undefined) => Math.trunc((ns ?? 0) / 1e6);
@@ -520,7 +536,7 @@ const handlers: Handlers = {
 	"approval.decided": (t, e, d) => {
 		const item = t.callItem(d.call);
 		if (!item?.asked || item.asked.decided) return;
-		const decided = { decision: d.decision, by: d.by, text: d.text ?? "", args: d.args, at: e.at, seq: e.seq };
+		const decided = { decision: d.decision, by: d.by, by_name: d.by_name, text: d.text ?? "", args: d.args, at: e.at, seq: e.seq };
 		const state: CallState = item.asked.ask === "form" ? "running" : "pending"; // whatever is answered, the call that asks goes on
 		t.put({ ...item, state, args: d.args ?? item.args, asked: { ...item.asked, decided } });
 		t.weigh();
@@ -536,19 +552,24 @@ const handlers: Handlers = {
 	"thread.rewound": (t, e, d) => {
 		t.settle();
 		t.rewind(d.to);
-		t.note(e, "rewound", `The conversation was taken back to event ${d.to}${d.by ? ` by ${d.by}` : ""}`, "");
+		t.note(e, "rewound", `The conversation was taken back to event ${d.to}${byWhom(d)}`, "");
 	},
 	"cancel.asked": (t, e, d) => {
 		t.cancelling = true;
-		t.note(e, "cancel", `${d.by || "A person"} asked the run to end`, d.reason ?? "");
+		t.note(e, "cancel", `${d.by_name || d.by || "A person"} asked the run to end`, d.reason ?? "");
 	},
-	"budget.changed": (t, e, d) => t.note(e, "budget", `The budget was changed${d.by ? ` by ${d.by}` : ""}`, JSON.stringify(d.budget)),
+	"budget.changed": (t, e, d) => t.note(e, "budget", `The budget was changed${byWhom(d)}`, JSON.stringify(d.budget)),
 	"policy.changed": (t, e, d) =>
-		t.note(e, "policy", `${d.by || "A person"} allowed the same from now on`, JSON.stringify(d.rules, null, 1)),
+		t.note(e, "policy", `${d.by_name || d.by || "A person"} allowed the same from now on`, JSON.stringify(d.rules, null, 1)),
 	"machine.bound": (t, e, d) => {
 		const lost = d.why === "lost";
 		t.machine = d.machine;
 		t.note(e, lost ? "lost" : "bound", lost ? `The machine was lost; it goes on in ${d.machine}` : `Works in ${d.machine}`, "", lost);
+	},
+	"network.refused": (t, e, d) => {
+		const at = d.host.includes(":") ? `[${d.host}]` : d.host;
+		const text = `network refused ${d.method || "connection to"} ${at}:${d.port}${d.path ?? ""}`;
+		t.push({ ...t.base(e, `e:${e.seq}`), kind: "note", note: "refused", text, detail: d.why, failed: true, refused: d });
 	},
 	"thread.claimed": (t, e, d) => {
 		if (d.term > 1 && t.startedAt && !t.over()) t.note(e, "resumed", "A server took the run up again", "");

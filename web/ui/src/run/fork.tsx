@@ -39,7 +39,7 @@ export function Fork({ run, at, onClose }: { run: string; at: number; onClose():
 	return (
 		<Dialog
 			title={`Fork from event ${at}`}
-			text="A new run gets the conversation up to there, in a machine of its own. This run stays as it is."
+			text="A new run gets the conversation up to there, in a machine of its own. This run stays as it is, and the fork's page compares the two."
 			open={at > 0}
 			onClose={close}
 		>

@@ -1,8 +1,10 @@
+import { useQuery } from "@tanstack/react-query";
 import { GitFork, ListTree, PanelRight, Square } from "lucide-react";
 import { useEffect, useState } from "react";
 import { Link } from "wouter";
-import { post } from "../api/http";
-import { useSandbox } from "../api/queries";
+import { get, post, query } from "../api/http";
+import { type Page, useSandbox } from "../api/queries";
+import type { Run, Schemas } from "../api/types";
 import { useLive } from "../live";
 import { clock, duration, money, plural } from "../ui/format";
 import { ProblemBox } from "../ui/problem";
@@ -10,6 +12,8 @@ import { Isolation, State } from "../ui/state";
 import { clip, Safe } from "../ui/text";
 import type { ThreadFold } from "./fold";
 import type { RunView } from "./store";
+
+type Fork = Schemas["Fork"];
 
 interface Props {
 	view: RunView;
@@ -51,6 +55,7 @@ export function RunHeader({ view, machine, past, workspace, outline, onWorkspace
 				<span className="text-quiet">{plural(t.step, "step")}</span>
 				<span className="text-quiet">{money(t.costUSD)}</span>
 				{machine && <Machine id={machine} />}
+				{view.run.fork && <Origin run={view.run.id} fork={view.run.fork} />}
 				<button type="button" className="button" onClick={() => void stop()} disabled={past || t.over() || t.cancelling}>
 					<Square size={14} aria-hidden /> {t.cancelling && !t.over() ? "Stopping" : "Stop"}
 				</button>
@@ -106,6 +111,22 @@ function Machine({ id }: { id: string }) {
 		<Link href={`/vms/${encodeURIComponent(id)}`} className="flex items-center gap-1 text-quiet underline-offset-2 hover:underline">
 			{sandbox && <Isolation of={sandbox.isolation} />}
 			<code>{clip(sandbox?.name || id, 14)}</code>
+		</Link>
+	);
+}
+
+/** Origin leads from a fork to what became of it and of the run that it was made of. */
+function Origin({ run, fork }: { run: string; fork: Fork }) {
+	const of = useQuery({
+		queryKey: ["runs", "of", fork.thread],
+		queryFn: () => get<Page<Run>>(`/v1/runs${query({ thread: fork.thread, page_size: 1000 })}`),
+	});
+	const items = of.data?.items ?? [];
+	const origin = items.find((r) => r.first_seq <= fork.seq && fork.seq <= r.last_seq) ?? items.at(-1);
+	if (!origin) return <span className="text-quiet">a fork</span>;
+	return (
+		<Link href={`/runs/${run}/compare?a=${origin.id}&b=${run}`} className="text-accent underline underline-offset-2">
+			Compare with what it was forked from
 		</Link>
 	);
 }

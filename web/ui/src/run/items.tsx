@@ -1,6 +1,7 @@
 // One row an item: 28 px when it is closed. Each kind has a shape, a word and a colour.
 
 import {
+	AppWindow,
 	Bot,
 	Brain,
 	ChevronRight,
@@ -14,6 +15,7 @@ import {
 	Pause,
 	Play,
 	ScrollText,
+	ShieldX,
 	SquareTerminal,
 	StickyNote,
 	TriangleAlert,
@@ -74,7 +76,7 @@ function Text({ item, thread }: { item: Extract<Item, { kind: "text" }>; thread:
 			<Markdown text={item.text} streaming={item.streaming} />
 			{!item.streaming && (
 				<div className="absolute top-0 right-2 opacity-0 focus-within:opacity-100 group-hover:opacity-100 [@media(hover:none)]:static [@media(hover:none)]:opacity-100">
-					<Tools item={item} thread={thread} copy={item.text} />
+					<Tools item={item} thread={thread} />
 				</div>
 			)}
 		</div>
@@ -93,7 +95,7 @@ interface InnerProps {
 function Row({ item, open, toggle, thread, fold, tick }: InnerProps) {
 	const child = childOf(item, fold);
 	const { focus } = useScene();
-	const { Icon, colour, line, side } = summary(item, child);
+	const { Icon, colour, line, side } = summary(item, child, fold.threads.get(thread));
 	return (
 		<>
 			<button
@@ -113,6 +115,7 @@ function Row({ item, open, toggle, thread, fold, tick }: InnerProps) {
 				{side}
 			</button>
 			{item.kind === "call" && !open && <LiveLine item={item} />}
+			{item.kind === "call" && <PreviewLine item={item} />}
 			{open && (
 				<div className="pb-2 pl-5 sm:pl-9">
 					<ItemBody item={item} thread={thread} fold={fold} tick={tick} />
@@ -120,6 +123,29 @@ function Row({ item, open, toggle, thread, fold, tick }: InnerProps) {
 				</div>
 			)}
 		</>
+	);
+}
+
+/** portOf is the port at which a service that was started answers; 0 = none, or it did not come up. */
+export function portOf(item: CallItem): number {
+	if (item.tool !== "service" || item.state !== "done") return 0;
+	const a = item.args as { action?: unknown; ready_http?: unknown; ports?: unknown } | null | undefined;
+	if (a?.action !== "start" && a?.action !== "restart") return 0;
+	const port = a.ready_http ?? (Array.isArray(a.ports) ? a.ports[0] : 0);
+	return typeof port === "number" ? port : 0;
+}
+
+function PreviewLine({ item }: { item: CallItem }) {
+	const { openPreview, still } = useScene();
+	const port = portOf(item);
+	if (!port || still) return null;
+	return (
+		<div className="pb-1 pl-9">
+			<button type="button" className="button" onClick={() => openPreview(port)}>
+				<AppWindow size={14} aria-hidden />
+				Open the preview of port {port}
+			</button>
+		</div>
 	);
 }
 
@@ -140,7 +166,7 @@ interface Summary {
 	side: ReactNode;
 }
 
-function summary(item: InnerProps["item"], child?: ThreadFold): Summary {
+function summary(item: InnerProps["item"], child?: ThreadFold, of?: ThreadFold): Summary {
 	switch (item.kind) {
 		case "input":
 			return {
@@ -187,12 +213,24 @@ function summary(item: InnerProps["item"], child?: ThreadFold): Summary {
 			return {
 				Icon: Flag,
 				colour: item.state === "failed" || item.state === "timed_out" ? "text-bad" : "text-quiet",
-				line: <Safe>{clip(item.text || item.reason || item.state, 300)}</Safe>,
+				line: <Safe>{clip((item.text !== saidLast(of) && item.text) || endWords[item.state] || item.reason || item.state, 300)}</Safe>,
 				side: <State of={item.state} />,
 			};
 		default:
 			return noteSummary(item);
 	}
+}
+
+/** endWords stand where the run's answer, which is the row above, would be said twice. */
+const endWords: Record<string, string> = { succeeded: "The agent is done. Send a message to go on from here." };
+
+/** saidLast is the newest text of a thread. */
+function saidLast(t: ThreadFold | undefined): string {
+	for (let i = (t?.items.length ?? 0) - 1; i >= 0; i--) {
+		const item = t?.items[i];
+		if (item?.kind === "text") return item.text;
+	}
+	return "";
 }
 
 const noteLooks: Partial<Record<NoteItem["note"], [LucideIcon, string]>> = {
@@ -201,6 +239,7 @@ const noteLooks: Partial<Record<NoteItem["note"], [LucideIcon, string]>> = {
 	cancel: [CircleStop, "text-warn"],
 	resumed: [Play, "text-pause"],
 	lost: [TriangleAlert, "text-bad"],
+	refused: [ShieldX, "text-bad"],
 };
 
 function noteSummary(item: NoteItem): Summary {
@@ -214,7 +253,11 @@ function noteSummary(item: NoteItem): Summary {
 				<Safe>{clip(text, 300)}</Safe>
 			</span>
 		),
-		side: null,
+		side: item.refused && (
+			<span className="max-w-56 shrink-0 truncate text-bad max-sm:hidden">
+				<Safe>{item.detail}</Safe>
+			</span>
+		),
 	};
 }
 
@@ -223,6 +266,7 @@ function callIcon(item: CallItem): LucideIcon {
 	if (item.thread || item.tool === "task") return Bot;
 	if (item.tool === "write_todos") return ListChecks;
 	if (item.tool === "write_file" || item.tool === "edit_file" || item.tool === "apply_patch") return FilePen;
+	if (item.tool === "service") return AppWindow;
 	if (item.tool === "undo_changes") return Undo2;
 	if (item.tool === "ask_user" || item.tool === "submit_plan") return Pause;
 	return readTools.has(item.tool) ? FileSearch : Wrench;
@@ -250,6 +294,17 @@ function CallLine({ item, child }: { item: CallItem; child?: ThreadFold }) {
 				<span className="text-quiet">
 					<Safe>{clip(childLine(child) || stringArg(item, "description"), 300)}</Safe>
 				</span>
+			</>
+		);
+	if (item.tool === "service" && stringArg(item, "action"))
+		return (
+			<>
+				<span className="font-medium">
+					<Safe>{clip(`${stringArg(item, "action")} service ${stringArg(item, "name")}`, 120)}</Safe>
+				</span>{" "}
+				<code className="text-quiet">
+					<Safe>{clip(stringArg(item, "command"), 300)}</Safe>
+				</code>
 			</>
 		);
 	const change = changeOf(item.tool, item.args);

@@ -1,14 +1,14 @@
 // What a row holds when it is open.
 
 import { Check, Circle, CircleDot } from "lucide-react";
-import { useState } from "react";
+import { lazy, Suspense, useState } from "react";
 import { get } from "../api/http";
 import { Decision } from "../approvals/decision";
 import { clock, money, plural } from "../ui/format";
 import { Markdown } from "../ui/md";
 import { ProblemBox } from "../ui/problem";
 import { State } from "../ui/state";
-import { clip, Safe, visible } from "../ui/text";
+import { clip, Flat, Safe, visible } from "../ui/text";
 import { useScene } from "./context";
 import { type Change, changeOf, type DiffLine } from "./diff";
 import type { Block, TodoData } from "./events";
@@ -16,6 +16,8 @@ import { type CallItem, type InputItem, type Item, type RunFold, type ThreadFold
 import { argsOf, childOf, ItemRow, stringArg } from "./items";
 import { OutputText, Whole } from "./items_output";
 import { readTools } from "./rows";
+
+const Refusal = lazy(() => import("../pages/network-refusal"));
 
 interface BodyProps {
 	item: Exclude<Item, { kind: "text" }>;
@@ -50,6 +52,12 @@ export function ItemBody({ item, thread, fold, tick }: BodyProps) {
 				</>
 			);
 		case "note":
+			if (item.refused)
+				return (
+					<Suspense fallback={<p>{visible(item.detail)}</p>}>
+						<Refusal of={item.refused} at={item.at} />
+					</Suspense>
+				);
 			return <Plain text={item.detail || item.text} />;
 		default:
 			return <Plain text={item.text} />;
@@ -242,7 +250,7 @@ function Diff({ of }: { of: Change }) {
 		<div className="min-w-0 rounded border border-line">
 			<div className="flex flex-wrap items-center gap-2 border-line border-b px-2 py-1">
 				<code className="min-w-0 flex-1 break-all">
-					<Safe>{of.path}</Safe>
+					<Flat>{of.path}</Flat>
 				</code>
 				{of.whole && <span className="text-quiet">written whole</span>}
 				<button type="button" className="button" onClick={() => openFile(of.path)}>

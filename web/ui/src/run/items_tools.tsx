@@ -9,8 +9,8 @@ import type { Item } from "./fold";
 const rawMax = 64 << 10;
 
 /** Tools are the buttons of an item. */
-export function Tools({ item, thread, copy }: { item: Item; thread: string; copy?: string }) {
-	const { store } = useScene();
+export function Tools({ item, thread }: { item: Item; thread: string }) {
+	const { store, act } = useScene();
 	const [raw, setRaw] = useState<string | null>(null);
 	const [copied, setCopied] = useState("");
 	const show = () => {
@@ -18,21 +18,24 @@ export function Tools({ item, thread, copy }: { item: Item; thread: string; copy
 		setRaw(text.length > rawMax ? `${text.slice(0, rawMax)}\n… ${text.length - rawMax} more characters` : text);
 	};
 	const write = () =>
-		navigator.clipboard.writeText(copy ?? "").then(
-			() => setCopied("copied"),
-			() => setCopied("the browser refused"),
-		);
+		import("./actions")
+			.then((m) => navigator.clipboard.writeText(m.markdownOf(item)))
+			.then(
+				() => setCopied("copied"),
+				() => setCopied("the browser refused"),
+			);
 	if (item.key.startsWith("l:")) return null;
 	return (
 		<div className="mt-1 rounded">
 			<div className="flex items-center gap-1">
-				{copy !== undefined && (
-					<button type="button" className="button" onClick={() => void write()}>
-						Copy
-					</button>
-				)}
+				<button type="button" className="button" title="Copy as Markdown" onClick={() => void write()}>
+					Copy
+				</button>
 				<button type="button" className="button" aria-expanded={raw !== null} onClick={() => (raw === null ? show() : setRaw(null))}>
 					Raw
+				</button>
+				<button type="button" className="button" onClick={() => act(item, thread)}>
+					Actions
 				</button>
 				<span role="status" className="text-quiet">
 					{copied}

@@ -2,7 +2,7 @@ import { useMemo } from "react";
 import { plural } from "../ui/format";
 import { useSlow } from "../ui/slow";
 import { State } from "../ui/state";
-import { clip, Safe } from "../ui/text";
+import { clip, Flat, Safe } from "../ui/text";
 import type { RunFold, ThreadFold } from "./fold";
 import { Todos } from "./items_body";
 import type { RunView } from "./store";
@@ -43,7 +43,7 @@ export function Outline({ view, thread, onFocus, onFile }: Props) {
 					{files.slice(0, filesMax).map((path) => (
 						<li key={path}>
 							<button type="button" className="block min-h-6 w-full truncate text-left hover:underline" onClick={() => onFile(path)}>
-								<Safe>{path}</Safe>
+								<Flat>{path}</Flat>
 							</button>
 						</li>
 					))}

@@ -1,48 +1,40 @@
 // The screen of a run: outline, timeline, workspace, and the bar that leads into its past.
 
-import { useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
-import { socket, useLive } from "../live";
-import { clock, plural } from "../ui/format";
-import { ProblemBox } from "../ui/problem";
+import { useQueryClient } from "@tanstack/react-query";
+import { lazy, Suspense, useCallback, useEffect, useMemo, useRef, useState, useSyncExternalStore } from "react";
+import { useSandbox } from "../api/queries";
+import { clock } from "../ui/format";
+import { NoPage, ProblemBox } from "../ui/problem";
+import { Skeleton } from "../ui/skeleton";
 import { Split } from "../ui/split";
 import { clip, Safe } from "../ui/text";
 import { useNumber, useParam } from "../ui/url";
+import { askWayBack } from "../undo/store";
 import { Workspace } from "../workspace";
+import type { Of } from "./actions";
 import { type Scene, SceneContext } from "./context";
 import type { RunFold, ThreadFold } from "./fold";
 import { Fork } from "./fork";
 import { RunHeader } from "./header";
 import { Help } from "./help";
 import { useKeys } from "./keys";
+import { isLost } from "./lost";
+import { Origin } from "./origin";
 import { Outline } from "./outline";
-import { Scrubber, stepAfter, stepBefore, trackOf } from "./scrubber";
+import { Scrubber } from "./scrubber";
 import { type RunStore, type RunView, useRun } from "./store";
 import { Timeline, type TimelineKeys } from "./timeline";
+import { trackOf } from "./track";
+
+const Actions = lazy(() => import("./actions").then((m) => ({ default: m.Actions })));
+
+const Halted = lazy(() => import("./halted")); // few runs need it
 
 export default function RunPage({ id }: { id: string }) {
 	const { store, view, error } = useRun(id);
-	if (error) return <ProblemBox of={error} />;
-	if (!view) return <Skeleton />;
+	if (error) return <NoPage of={error} what="run" />;
+	if (!view) return <Skeleton label="Loading the run" />;
 	return <RunScreen key={view.run.id} store={store} now={view} />;
-}
-
-const skeletonMS = 150;
-
-/** Skeleton stands for rows on the first load, if that takes a while. */
-function Skeleton() {
-	const [late, setLate] = useState(false);
-	useEffect(() => {
-		const t = setTimeout(() => setLate(true), skeletonMS);
-		return () => clearTimeout(t);
-	}, []);
-	if (!late) return null;
-	return (
-		<div className="flex flex-col gap-2 p-3" role="status" aria-label="Loading the run">
-			{[60, 80, 40, 70, 50].map((w) => (
-				<div key={w} aria-hidden className="h-5 rounded bg-sunken" style={{ width: `${w}%` }} />
-			))}
-		</div>
-	);
 }
 
 /** usePast is the fold that is shown: that of now, or that of an event. */
@@ -103,18 +95,25 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 	const [agent, setAgent] = useParam("agent");
 	const [, setPane] = useParam("pane");
 	const [, setFile] = useParam("file");
+	const [, setPort] = useParam("port");
 	const [hide, setHide] = useState(() => localStorage.getItem(hideKey) === "1");
 	const [place, setPlace] = useState<Place>("timeline");
 	const [drawer, setDrawer] = useState(false);
 	const [help, setHelp] = useState(false);
 	const [forkAt, setForkAt] = useState(0);
+	const [acting, setActing] = useState<Pick<Of, "item" | "thread"> | null>(null);
+	const acted = useRef(false); // most never ask
+	if (acting) acted.current = true;
 	const timeline = useRef<TimelineKeys | null>(null);
 	const small = useNarrow();
 	const past = at > 0;
 	const still = past ? view.fold.thread(root).lastAt : "";
 	const thread = threadOf(view.fold, root, agent);
+	const ownMachine = now.fold.thread(root).machine || now.run.sandbox || "";
 	const machine = view.fold.thread(root).machine || (past ? "" : now.run.sandbox) || "";
 	const fresh = useFresh(now, at);
+	const end = now.fold.thread(root);
+	const dead = isLost(useSandbox(machine).data);
 
 	const focus = useCallback(
 		(id: string) => {
@@ -144,13 +143,31 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 		},
 		[openPane, setFile],
 	);
-	const scene = useMemo<Scene>(() => ({ store, root, still, focus, openFile }), [store, root, still, focus, openFile]);
+	const openPreview = useCallback(
+		(port: number) => {
+			openPane("preview");
+			setPort(String(port));
+		},
+		[openPane, setPort],
+	);
+	const scene = useMemo<Scene>(
+		() => ({ store, root, still, focus, openFile, openPreview, fork: setForkAt, act: (item, thread) => setActing({ item, thread }) }),
+		[store, root, still, focus, openFile, openPreview],
+	);
 	const live = () => setAt(0);
-	const turn = (back: boolean) => {
-		const t = now.fold.thread(root);
-		const { steps } = trackOf(t);
-		if (back) setAt(stepBefore(steps, at || t.seq) || at);
-		else if (at) setAt(stepAfter(steps, at));
+	const client = useQueryClient();
+	const [noWay, setNoWay] = useState<unknown>(null);
+	/** undoHere asks for the files of the moment that is looked at, from what is live. */
+	const undoHere = async () => {
+		setNoWay(null);
+		try {
+			const { restoreAt } = await import("./actions");
+			const request = await restoreAt(client, ownMachine, trackOf(now.fold.thread(root)).stops, at);
+			live();
+			askWayBack(ownMachine, request);
+		} catch (err) {
+			setNoWay(err);
+		}
 	};
 	useKeys([
 		["?", () => setHelp(true)],
@@ -161,9 +178,8 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 				requestAnimationFrame(() => timeline.current?.toEnd());
 			},
 		],
-		["[", () => turn(true)],
-		["]", () => turn(false)],
 		["Ctrl \\", () => show(hide)],
+		["Ctrl `", () => openPane("terminal")],
 		["Escape", () => (drawer ? setDrawer(false) : false)],
 		["F6", nextRegion],
 		...panes.map((p, n): [string, () => unknown] => [String(n + 1), () => openPane(p)]),
@@ -182,9 +198,15 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 					onOutline={() => setDrawer(!drawer)}
 					onFork={() => setForkAt(at || now.fold.thread(root).seq)}
 				/>
-				<Late />
+				{(end.over() || dead) && !past && (
+					<Suspense fallback={null}>
+						<Halted run={now.run.id} thread={end} machine={machine} onFork={() => setForkAt(end.seq)} />
+					</Suspense>
+				)}
 				{now.error && <ProblemBox of={now.error} />}
-				{past && <PastBar view={view} root={root} fresh={fresh} onFork={() => setForkAt(at)} onLive={live} />}
+				{past && <PastBar view={view} root={root} fresh={fresh} onFork={() => setForkAt(at)} onUndo={() => undoHere()} onLive={live} />}
+				<Origin run={now.run} />
+				{past && noWay !== null && <ProblemBox of={noWay} />}
 				{thread.id !== root && <Crumbs fold={view.fold} root={root} thread={thread} onFocus={focus} />}
 				<div className="relative flex min-h-0 flex-1">
 					<aside
@@ -208,10 +230,24 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 						/>
 					</div>
 				</div>
-				<Scrubber thread={now.fold.thread(root)} version={now.version} first={now.firstSeq} at={at} onAt={setAt} />
+				<Scrubber thread={now.fold.thread(root)} machine={ownMachine} version={now.version} first={now.firstSeq} at={at} onAt={setAt} />
 				{small && <PlaceBar place={place} onPlace={setPlace} onPane={openPane} />}
 			</div>
 			<Help open={help} onClose={() => setHelp(false)} />
+			{acted.current && (
+				<Suspense fallback={null}>
+					<Actions
+						of={acting && { ...acting, run: now.fold.thread(acting.thread).run || now.run.id, machine: ownMachine }}
+						root={acting?.thread === root}
+						past={past}
+						onFork={setForkAt}
+						onLook={setAt}
+						onFile={openFile}
+						onRevisions={() => openPane("changes")}
+						onClose={() => setActing(null)}
+					/>
+				</Suspense>
+			)}
 			<Fork run={now.run.id} at={forkAt} onClose={() => setForkAt(0)} />
 		</SceneContext.Provider>
 	);
@@ -245,11 +281,12 @@ interface PastProps {
 	root: string;
 	fresh: number;
 	onFork(): void;
+	onUndo(): void;
 	onLive(): void;
 }
 
 /** PastBar says that what is shown was recorded, and that nothing is done by looking. */
-function PastBar({ view, root, fresh, onFork, onLive }: PastProps) {
+function PastBar({ view, root, fresh, onFork, onUndo, onLive }: PastProps) {
 	const t = view.fold.thread(root);
 	return (
 		<div className="flex flex-wrap items-center gap-2 bg-accent-ground px-3 py-1">
@@ -259,36 +296,13 @@ function PastBar({ view, root, fresh, onFork, onLive }: PastProps) {
 			<button type="button" className="button" onClick={onFork}>
 				Fork from here
 			</button>
+			<button type="button" className="button" onClick={onUndo}>
+				Undo to here
+			</button>
 			<button type="button" className="button main" onClick={onLive}>
 				Back to live
 			</button>
 			{fresh > 0 && <span>{fresh} new</span>}
-		</div>
-	);
-}
-
-const lateMS = 60_000;
-
-/** Late says, when the connection has been lost for long, that what is here can still be read. */
-function Late() {
-	const live = useLive();
-	const [, tick] = useState(0);
-	const lost = live.state === "lost";
-	useEffect(() => {
-		if (!lost) return;
-		const t = setInterval(() => tick((n) => n + 1), 5000);
-		return () => clearInterval(t);
-	}, [lost]);
-	if (!lost || Date.now() - live.since < lateMS) return null;
-	return (
-		<div role="alert" className="flex flex-wrap items-center gap-2 bg-warn-ground px-3 py-1 text-warn">
-			<span>
-				The server has not answered since {clock(live.since)} ({plural(live.tries, "try", "tries")}). You can go on reading; how the run is,
-				is not known.
-			</span>
-			<button type="button" className="button" onClick={() => socket.again()}>
-				Retry
-			</button>
 		</div>
 	);
 }

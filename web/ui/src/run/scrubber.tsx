@@ -1,97 +1,29 @@
-// The bar under a run: drag it, or use the keys, and the screen shows what was recorded up to
-// there. Nothing is executed.
+// The bar under a run: drag it, play it, or use the keys, and the screen shows what was recorded up
+// to there. Nothing is executed.
 
-import { useMemo, useRef } from "react";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { Pause, Play } from "lucide-react";
+import { useEffect, useMemo, useRef, useState } from "react";
+import { get } from "../api/http";
+import type { Schemas } from "../api/types";
 import { clock } from "../ui/format";
 import { useSlow } from "../ui/slow";
-import { clip, visible } from "../ui/text";
-import type { Item, ThreadFold } from "./fold";
-import { isFailed } from "./rows";
-
-export interface Stop {
-	seq: number;
-	at: string;
-	/** after says what had just happened. */
-	after: string;
-}
-
-interface Mark {
-	seq: number;
-	kind: "turn" | "approval" | "error" | "rewound";
-}
-
-export interface Track {
-	stops: Stop[];
-	/** steps are the seqs at which answers of the model came. */
-	steps: number[];
-	marks: Mark[];
-}
-
-function afterOf(i: Item): string {
-	if (i.kind === "call") {
-		const args = i.args as Record<string, unknown> | null | undefined;
-		const about = args?.command ?? args?.file_path ?? args?.path ?? "";
-		return visible(clip(`${i.tool} ${typeof about === "string" ? about : ""}`, 80));
-	}
-	if (i.kind === "input") return "a message";
-	if (i.kind === "reasoning") return "thinking";
-	return i.kind === "note" ? visible(clip(i.text, 80)) : i.kind;
-}
-
-/** trackOf is where the bar can stand, and what is marked on it. */
-export function trackOf(t: ThreadFold): Track {
-	const stops = new Map<number, Stop>();
-	const steps: number[] = [];
-	const marks: Mark[] = [];
-	let step = -1;
-	for (const i of t.items) {
-		if (i.key.startsWith("l:")) continue;
-		const after = afterOf(i);
-		stops.set(i.seq, { seq: i.seq, at: i.at, after });
-		if (i.kind === "call" && i.endedSeq) stops.set(i.endedSeq, { seq: i.endedSeq, at: i.endedAt, after: `the end of ${after}` });
-		if (i.step !== step) {
-			step = i.step;
-			steps.push(i.seq);
-		}
-		if (i.kind === "input") marks.push({ seq: i.seq, kind: "turn" });
-		if (i.kind === "call" && i.asked) marks.push({ seq: i.asked.seq, kind: "approval" });
-		if (i.kind === "note" && i.note === "rewound") marks.push({ seq: i.seq, kind: "rewound" });
-		if (isFailed(i)) marks.push({ seq: i.kind === "call" ? i.endedSeq || i.seq : i.seq, kind: "error" });
-	}
-	const sorted = [...stops.values()].sort((a, b) => a.seq - b.seq);
-	return { stops: sorted, steps, marks };
-}
-
-/** stopBy is the index of the last stop at or before a seq. */
-export function stopBy(stops: readonly Stop[], seq: number): number {
-	let low = 0;
-	let high = stops.length;
-	while (low < high) {
-		const mid = (low + high) >> 1;
-		if (stops[mid]!.seq <= seq) low = mid + 1;
-		else high = mid;
-	}
-	return low - 1;
-}
-
-/** thin keeps one mark of a kind for each of so many places, so that a long run has no more than can be seen. */
-export function thin(marks: readonly Mark[], first: number, last: number, places: number): (Mark & { left: number })[] {
-	const out = new Map<string, Mark & { left: number }>();
-	for (const m of marks) {
-		const left = last > first ? (m.seq - first) / (last - first) : 1;
-		out.set(`${m.kind} ${Math.round(left * places)}`, { ...m, left: Math.min(1, Math.max(0, left)) });
-	}
-	return [...out.values()];
-}
+import type { ThreadFold } from "./fold";
+import { useKeys } from "./keys";
+import { beatOf, bySeq, byTime, type Moment, momentsOf, type Speed, speeds, stepAfter, stepBefore, stopBy, thin, trackOf } from "./track";
 
 const places = 200;
 const trackMS = 500; // a track is made of all items: not in each frame
-const looks = { turn: "bg-quiet", approval: "bg-warn", error: "bg-bad", rewound: "bg-pause" };
-const signs = { turn: "", approval: "!", error: "×", rewound: "↶" };
+const looks = { turn: "bg-quiet", approval: "bg-warn", error: "bg-bad", rewound: "bg-pause", revision: "bg-good" };
+const signs = { turn: "", approval: "!", error: "×", rewound: "↶", revision: "" };
+const timeKey = "skete.scrubber.time";
+const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
 interface Props {
 	/** of the thread as it is now. */
 	thread: ThreadFold;
+	/** machine whose revisions are marked. */
+	machine: string;
 	version: number;
 	/** first seq that is here. */
 	first: number;
@@ -100,40 +32,88 @@ interface Props {
 	onAt(at: number): void;
 }
 
-export function Scrubber({ thread, version, first, at, onAt }: Props) {
+/** useRevisionTimes are the revisions of a machine, once the bar is used. */
+function useRevisionTimes(machine: string, wanted: boolean) {
+	const client = useQueryClient();
+	const options = {
+		queryKey: ["history", machine, "moments"],
+		queryFn: () => get<Schemas["RevisionPage"]>(`/v1/sandboxes/${encodeURIComponent(machine)}/history?page_size=1000`),
+		staleTime: 5000,
+	};
+	const known = useQuery({ ...options, enabled: wanted && !!machine });
+	const ask = async () => (machine ? ((await client.fetchQuery(options).catch(() => null))?.items ?? []) : []);
+	return { items: known.data?.items ?? [], ask };
+}
+
+export function Scrubber({ thread, machine, version, first, at, onAt }: Props) {
 	const slow = useSlow(version, trackMS);
 	// biome-ignore lint/correctness/useExhaustiveDependencies: the thread changes in place, with the version.
 	const track = useMemo(() => trackOf(thread), [thread, slow]);
 	const bar = useRef<HTMLDivElement>(null);
+	const [used, setUsed] = useState(at > 0);
+	const [timed, setTimed] = useState(() => localStorage.getItem(timeKey) === "1");
+	const { items, ask } = useRevisionTimes(machine, used || at > 0);
 	const { stops, steps } = track;
 	const last = thread.seq;
+	const moments = useMemo(() => momentsOf(stops, items), [stops, items]);
+	const scale = useMemo(() => (timed ? byTime(stops) : bySeq(first, last)), [timed, stops, first, last]);
+	const marks = useMemo(
+		() => thin([...moments.map((m) => ({ seq: m.seq, kind: "revision" as const })), ...track.marks], scale, places),
+		[moments, track, scale],
+	);
 	const here = at ? stopBy(stops, at) : stops.length - 1;
 	const stop = stops[here];
-	const left = at ? (Math.max(first, Math.min(at, last)) - first) / Math.max(1, last - first) : 1;
+	const left = at ? scale.left(Math.max(first, Math.min(at, last))) : 1;
 	const go = (n: number) => {
 		const to = stops[Math.max(0, Math.min(n, stops.length - 1))];
 		if (to) onAt(n >= stops.length - 1 ? 0 : to.seq);
+	};
+	const play = usePlay(here, stops, at, go);
+	const move = (to: () => void) => {
+		play.pause();
+		setUsed(true);
+		to();
 	};
 	const drag = (e: React.PointerEvent) => {
 		if (!bar.current?.hasPointerCapture(e.pointerId)) return;
 		const r = bar.current.getBoundingClientRect();
 		const share = Math.min(1, Math.max(0, (e.clientX - r.left) / r.width));
-		go(Math.max(0, stopBy(stops, first + share * (last - first))));
+		move(() => go(Math.max(0, stopBy(stops, scale.seq(share)))));
 	};
+	/** toRevision goes to the revision before or after; where there are none, to a step. */
+	const toRevision = async (back: boolean) => {
+		if (!back && !at) return;
+		const list = momentsOf(stops, await ask()).map((m) => m.seq);
+		const from = list.length ? list : steps;
+		move(() => onAt(back ? stepBefore(from, at || last) || at : stepAfter(from, at)));
+	};
+	const turnScale = () => {
+		setTimed(!timed);
+		if (timed) localStorage.removeItem(timeKey);
+		else localStorage.setItem(timeKey, "1");
+	};
+	useKeys([
+		["[", () => void toRevision(true)],
+		["]", () => void toRevision(false)],
+		["t", turnScale],
+		["p", play.turn],
+	]);
 	const keys = (e: React.KeyboardEvent) => {
-		const seq = at || last;
-		if (e.key === "ArrowLeft" || e.key === "ArrowDown") go(here - 1);
-		else if (e.key === "ArrowRight" || e.key === "ArrowUp") go(here + 1);
-		else if (e.key === "PageDown") onAt(stepBefore(steps, seq) || at);
-		else if (e.key === "PageUp") onAt(stepAfter(steps, seq));
-		else if (e.key === "Home") go(0);
-		else if (e.key === "End") onAt(0);
+		if (e.key === "ArrowLeft" || e.key === "ArrowDown") move(() => go(here - 1));
+		else if (e.key === "ArrowRight" || e.key === "ArrowUp") move(() => go(here + 1));
+		else if (e.key === "PageDown") void toRevision(true);
+		else if (e.key === "PageUp") void toRevision(false);
+		else if (e.key === "Home") move(() => go(0));
+		else if (e.key === "End") move(() => onAt(0));
+		else if (e.key === " ") play.turn();
 		else return;
 		e.preventDefault();
 	};
 	if (stops.length < 2) return null;
+	const revision = revisionAt(moments, at, items[0]?.n ?? 0);
 	return (
 		<div className="flex shrink-0 items-center gap-3 border-line border-t px-3">
+			<Player play={play} />
 			<div
 				ref={bar}
 				role="slider"
@@ -143,9 +123,10 @@ export function Scrubber({ thread, version, first, at, onAt }: Props) {
 				aria-valuemax={stops.length}
 				aria-valuenow={here + 1}
 				aria-valuetext={
-					at && stop ? `event ${stop.seq} of ${last}, ${clock(stop.at)}, after ${stop.after}` : `live, event ${last} of ${last}`
+					at && stop ? `event ${stop.seq} of ${last}, ${revision}${clock(stop.at)}, after ${stop.after}` : `live, event ${last} of ${last}`
 				}
 				className="relative h-8 min-w-0 flex-1 cursor-pointer touch-none"
+				onFocus={() => setUsed(true)}
 				onPointerDown={(e) => {
 					e.currentTarget.setPointerCapture(e.pointerId);
 					drag(e);
@@ -155,11 +136,12 @@ export function Scrubber({ thread, version, first, at, onAt }: Props) {
 			>
 				<span className="absolute inset-x-0 top-1/2 h-0.5 bg-line" />
 				<span className="absolute left-0 top-1/2 h-0.5 bg-accent" style={{ width: `${left * 100}%` }} />
-				{thin(track.marks, first, last, places).map((m) => (
+				{marks.map((m) => (
 					<span
 						key={`${m.kind} ${m.seq}`}
 						aria-hidden
-						className={`absolute top-1 h-2 w-0.5 ${looks[m.kind]}`}
+						data-mark={m.kind}
+						className={`absolute h-2 w-0.5 ${m.kind === "revision" ? "bottom-1" : "top-1"} ${looks[m.kind]}`}
 						style={{ left: `${m.left * 100}%` }}
 					>
 						<span className="absolute -top-1 left-1 text-[10px] leading-none text-quiet">{signs[m.kind]}</span>
@@ -171,19 +153,89 @@ export function Scrubber({ thread, version, first, at, onAt }: Props) {
 					style={{ left: `${left * 100}%` }}
 				/>
 			</div>
+			<button
+				type="button"
+				className="button plain max-sm:hidden"
+				aria-pressed={timed}
+				title="Place events by their time, long silences cut short (t)"
+				onClick={turnScale}
+			>
+				{timed ? "by time, silences cut" : "by event"}
+			</button>
 			<span className="shrink-0 text-quiet tabular-nums">{at && stop ? `event ${stop.seq} of ${last}` : "live"}</span>
 		</div>
 	);
 }
 
-/** stepBefore is where the newest step before seq begins; 0 = there is none. */
-export function stepBefore(steps: readonly number[], seq: number): number {
-	let to = 0;
-	for (const s of steps) if (s < seq) to = s;
-	return to;
+/** revisionAt says which revision a look into the past has. */
+function revisionAt(moments: readonly Moment[], at: number, newest: number): string {
+	const n = moments.filter((m) => m.seq <= at).at(-1)?.n;
+	return n ? `revision ${n} of ${newest}, ` : "";
 }
 
-/** stepAfter is where the next step begins; 0 = what is live. */
-export function stepAfter(steps: readonly number[], seq: number): number {
-	return steps.find((s) => s > seq) ?? 0;
+interface Playing {
+	speed: Speed;
+	on: boolean;
+	turn(): void;
+	pause(): void;
+	setSpeed(to: Speed): void;
+}
+
+/** usePlay goes from stop to stop until the last, which is live. */
+function usePlay(here: number, stops: readonly { seq: number; at: string; after: string }[], at: number, go: (n: number) => void): Playing {
+	const [on, setOn] = useState(false);
+	const [speed, setSpeed] = useState<Speed>(1);
+	const next = useRef(go);
+	next.current = go;
+	const end = !at || here >= stops.length - 1;
+	const [a, b] = [stops[here], stops[here + 1]];
+	const ms = on && a && b ? beatOf(a, b, speed, calm.matches) : 0;
+	useEffect(() => {
+		if (!on) return;
+		if (end) {
+			setOn(false);
+			return;
+		}
+		const timer = setTimeout(() => next.current(here + 1), ms);
+		return () => clearTimeout(timer);
+	}, [on, end, here, ms]);
+	return {
+		on,
+		speed,
+		setSpeed,
+		pause: () => setOn(false),
+		turn: () => {
+			if (!on && !at) next.current(0); // from the beginning
+			setOn(!on);
+		},
+	};
+}
+
+function Player({ play }: { play: Playing }) {
+	const Icon = play.on ? Pause : Play;
+	return (
+		<span className="flex shrink-0 items-center gap-1">
+			<button
+				type="button"
+				className="button icon plain"
+				aria-label={play.on ? "Pause" : "Play what was recorded"}
+				title={`${play.on ? "Pause" : "Play what was recorded"} (p)`}
+				onClick={play.turn}
+			>
+				<Icon size={14} aria-hidden />
+			</button>
+			<select
+				aria-label="Speed"
+				className="field max-sm:hidden"
+				value={play.speed}
+				onChange={(e) => play.setSpeed(Number(e.target.value) as Speed)}
+			>
+				{speeds.map((s) => (
+					<option key={s} value={s}>
+						{s}x
+					</option>
+				))}
+			</select>
+		</span>
+	);
 }

@@ -41,7 +41,7 @@ export class RunStore {
 	private agent = "";
 	private seed: Seed | null = null;
 	private asked = new Set<string>(); // blobs that are loaded or on their way
-	error: Problem | null = null;
+	private error: Problem | null = null;
 
 	constructor(readonly id: string) {}
 
@@ -51,6 +51,9 @@ export class RunStore {
 	};
 
 	readonly snapshot = (): RunView | null => this.view;
+
+	/** failure is why the run could not be opened. */
+	readonly failure = (): Problem | null => this.error;
 
 	async open(): Promise<void> {
 		try {
@@ -84,6 +87,15 @@ export class RunStore {
 		this.leave?.();
 	}
 
+	/** newest takes over what came since the run's stream has ended. */
+	async newest(): Promise<void> {
+		const v = this.state;
+		if (!v) return;
+		const page = await get<RunEventPage>(`/v1/runs/${this.id}/events?last=${firstPage}`);
+		for (const e of page.items ?? []) this.note("", e);
+		this.tell();
+	}
+
 	/** older loads a page of events from before the first that is here. */
 	async older(): Promise<void> {
 		const v = this.state;
@@ -92,19 +104,53 @@ export class RunStore {
 		this.tell();
 		try {
 			const page = await get<RunEventPage>(`/v1/runs/${this.id}/events?last=${olderPage}&before=${v.before}`);
-			this.events = (page.items ?? []).concat(this.events);
-			v.before = page.before ?? 0;
-			v.firstSeq = this.events[0]?.seq ?? 0;
-			this.seed = v.before ? seedOf(v.run, this.events) : null;
-			const fold = this.refold(v.run.thread);
-			fold.adopt(v.fold);
-			v.fold = fold;
+			this.prepend(page.items ?? [], page.before ?? 0);
 		} catch (err) {
 			if (!(err instanceof Problem)) throw err;
 			v.error = err;
 		}
 		v.loadingOlder = false;
 		this.tell();
+	}
+
+	/** findOlder loads pages until one holds the words, and says whether one did. told says how far it is. */
+	async findOlder(words: string, signal: AbortSignal, told: (before: number) => void): Promise<boolean> {
+		const v = this.state;
+		if (!v?.before || v.loadingOlder) return false;
+		const q = words.toLowerCase();
+		const pages: RunEvent[][] = [];
+		let before = v.before;
+		let found = false;
+		v.loadingOlder = true;
+		try {
+			while (before && !found && !signal.aborted) {
+				const page = await get<RunEventPage>(`/v1/runs/${this.id}/events?last=${olderPage}&before=${before}`, signal);
+				pages.unshift(page.items ?? []);
+				found = (page.items ?? []).some((e) => holds(e.data, q));
+				before = page.before ?? 0;
+				told(before);
+			}
+		} catch (err) {
+			if (err instanceof Problem) v.error = err;
+			else if (!signal.aborted) throw err;
+		}
+		v.loadingOlder = false;
+		this.prepend(pages.flat(), before);
+		this.tell();
+		return found;
+	}
+
+	/** prepend puts events before those that are here, and folds all anew. */
+	private prepend(events: RunEvent[], before: number): void {
+		const v = this.state;
+		if (!v) return;
+		this.events = events.concat(this.events);
+		v.before = before;
+		v.firstSeq = this.events[0]?.seq ?? 0;
+		this.seed = before ? seedOf(v.run, this.events) : null;
+		const fold = this.refold(v.run.thread);
+		fold.adopt(v.fold);
+		v.fold = fold;
 	}
 
 	/** past is the fold as it was at an event of the run's own thread; nothing is asked of the server. */
@@ -118,6 +164,11 @@ export class RunStore {
 		}
 		for (const [thread, list] of this.subs) for (const e of list) if (Date.parse(e.at) <= Date.parse(until)) fold.apply(thread, e);
 		return fold;
+	}
+
+	/** seqAt is the last event of the run's own thread that was there at a time, ms; 0 = it is not here. */
+	seqAt(time: number): number {
+		return this.events.filter((e) => Date.parse(e.at) <= time).at(-1)?.seq ?? 0;
 	}
 
 	/** eventsOf are those that an item is made of. */
@@ -228,6 +279,13 @@ export class RunStore {
 	}
 }
 
+/** holds reports whether a text in an event's data has the words, which are in small letters. */
+function holds(data: unknown, words: string): boolean {
+	if (typeof data === "string") return data.toLowerCase().includes(words);
+	if (!data || typeof data !== "object") return false;
+	return Object.values(data).some((v) => holds(v, words));
+}
+
 /** seedOf is what the run's record says beyond the events that are here. */
 export function seedOf(run: Run, events: RunEvent[]): Seed {
 	const here = new RunFold(run.thread);
@@ -255,5 +313,6 @@ export function useRun(id: string): { store: RunStore; view: RunView | null; err
 		return () => s.close();
 	}, [id]);
 	const view = useSyncExternalStore(store.watch, store.snapshot);
-	return { store, view, error: store.error };
+	const error = useSyncExternalStore(store.watch, store.failure);
+	return { store, view, error };
 }

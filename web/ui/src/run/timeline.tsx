@@ -5,6 +5,7 @@ import { useVirtualizer } from "@tanstack/react-virtual";
 import { lazy, type RefObject, Suspense, useDeferredValue, useEffect, useMemo, useRef, useState } from "react";
 import { plural } from "../ui/format";
 import { useParam } from "../ui/url";
+import { askWayBack } from "../undo/store";
 import { Composer } from "./composer";
 import { useScene } from "./context";
 import { changeOf } from "./diff";
@@ -40,7 +41,7 @@ const pageRows = 2000;
 const firstOf = (r: RowData): Item | undefined => (r.kind === "item" ? r.item : r.kind === "reads" ? r.items[0] : undefined);
 
 export function Timeline({ store, view, thread, past, keys }: Props) {
-	const { openFile, focus } = useScene();
+	const { openFile, focus, act } = useScene();
 	const [filter, setFilter] = useFilter();
 	const [words, setWords] = useParam("find");
 	const [find, setFind] = useState(words !== "");
@@ -57,6 +58,7 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 	const { rows, hidden } = useMemo(() => builder.build(thread.items), [builder, view.version]);
 	const wanted = useDeferredValue(words);
 	const found = useMemo(() => (find ? foundIn(rows, wanted) : []), [rows, wanted, find]);
+	const search = useSearch(store);
 	const list = useVirtualizer({
 		count: rows.length,
 		getScrollElement: () => box.current,
@@ -116,6 +118,12 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 			return to;
 		});
 	};
+	/** undoStep shows what it would do to go back to before a step; nothing is done by the key. */
+	const undoStep = (item: Item | undefined) => {
+		const machine = view.fold.thread(view.run.thread).machine || view.run.sandbox;
+		if (past || !item?.step || !machine) return false;
+		askWayBack(machine, { do: "undo", scope: "step", thread: thread.id, run: thread.run || view.run.id, step: item.step });
+	};
 	const nextFound = (by: 1 | -1) => {
 		if (!found.length) return;
 		const before = found.filter((n) => n < at);
@@ -135,6 +143,14 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 				if (change) openFile(change.path);
 			},
 		],
+		[
+			".",
+			() => {
+				const item = firstOf(rows[here()]!);
+				if (item) act(item, thread.id);
+			},
+		],
+		["u", () => undoStep(firstOf(rows[here()]!))],
 		["f", () => (follow ? setFollow(false) : toEnd())],
 		["n", () => nextFound(1)],
 		["N", () => nextFound(-1)],
@@ -196,7 +212,8 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 				asPage={asPage}
 				onPage={() => setPage(asPage ? "" : "1")}
 				before={view.before > 0}
-				onOlder={() => void store.older()}
+				searching={search.says}
+				onSearch={() => search.turn(wanted)}
 			/>
 			<div className="relative flex min-h-0 flex-1 flex-col">
 				<div
@@ -210,7 +227,11 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 					className="min-h-0 flex-1 overflow-auto [overflow-anchor:none]"
 					onScroll={onScroll}
 				>
-					{view.loadingOlder && <p className="sticky top-0 z-10 bg-ground px-3 text-quiet">loading what was before</p>}
+					{view.loadingOlder && (
+						<div className="sticky top-0 z-10 h-0">
+							<p className="bg-ground px-3 text-quiet">loading what was before</p>
+						</div>
+					)}
 					{asPage ? (
 						rows.slice(-pageRows).map((row, n) => article(row, Math.max(0, rows.length - pageRows) + n))
 					) : (
@@ -264,6 +285,26 @@ function RowOf({ row, view, thread, open, toggle }: RowOfProps) {
 		);
 	const tick = childOf(row.item, view.fold) ? view.version : undefined;
 	return <ItemRow item={row.item} thread={thread.id} fold={view.fold} tick={tick} open={open.has(row.key)} onToggle={toggle} />;
+}
+
+/** useSearch looks for words in events that are not loaded yet, page by page, until a person stops it. */
+function useSearch(store: RunStore) {
+	const [says, setSays] = useState("");
+	const stop = useRef<AbortController | null>(null);
+	useEffect(() => () => stop.current?.abort(), []);
+	const turn = (words: string) => {
+		if (stop.current) return stop.current.abort();
+		const mine = new AbortController();
+		stop.current = mine;
+		setSays(", searching");
+		void store
+			.findOlder(words, mine.signal, (before) => !mine.signal.aborted && setSays(`, searching before event ${before}`))
+			.finally(() => {
+				stop.current = null;
+				setSays("");
+			});
+	};
+	return { says, turn };
 }
 
 /** focusRow focuses a row that may not be drawn yet. */

@@ -1,3 +1,4 @@
+import { Link } from "wouter";
 import { Problem } from "../api/http";
 import { Safe } from "./text";
 
@@ -34,6 +35,25 @@ export function ProblemBox({ of, again }: { of: unknown; again?: () => void }) {
 					Try again
 				</button>
 			)}
+		</div>
+	);
+}
+
+const titles: Record<number, (what: string) => string> = {
+	403: (what) => `You may not see this ${what}`,
+	404: (what) => `There is no such ${what}`,
+};
+
+/** NoPage stands in the place of what cannot be shown. What was deleted and what is another's look the same. */
+export function NoPage({ of, what, again }: { of: unknown; what: string; again?: () => void }) {
+	const status = of instanceof Problem ? of.status : -1;
+	return (
+		<div className="flex flex-col gap-3 p-4">
+			<h1 className="text-base font-semibold">{titles[status]?.(what) ?? `This ${what} cannot be shown`}</h1>
+			<ProblemBox of={of} again={again} />
+			<Link href="/" className="self-start underline">
+				Go to the runs
+			</Link>
 		</div>
 	);
 }

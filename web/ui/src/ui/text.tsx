@@ -15,6 +15,14 @@ export function Safe({ children }: { children: string }): ReactNode {
 	return visible(children);
 }
 
+/** flat is visible for what is one line: in a name a line break hides as well. */
+export const flat = (s: string): string => visible(s).replaceAll("\n", "\\u{a}");
+
+/** Flat shows the name of a file, whose bytes are a machine's. */
+export function Flat({ children }: { children: string }): ReactNode {
+	return flat(children);
+}
+
 /** clip cuts a text to so many characters of its first line. */
 export function clip(s: string, most: number): string {
 	const line = s.trimStart().split("\n", 1)[0] ?? "";

@@ -1,9 +1,15 @@
 import { useQuery } from "@tanstack/react-query";
 import { Check } from "lucide-react";
+import { useContext, useState } from "react";
+import { Link, useLocation } from "wouter";
 import { get } from "../api/http";
 import type { Schemas } from "../api/types";
-import { Safe } from "../ui/text";
+import { SceneContext } from "../run/context";
+import { addToDraft } from "../run/draft";
+import { ProblemBox } from "../ui/problem";
+import { Flat } from "../ui/text";
 import { useParam } from "../ui/url";
+import type { TalkDone } from "./dialog";
 import { keyOf } from "./paths";
 import { type Applied, askWayBack, type Plan, type Request } from "./store";
 import { resultOf } from "./words";
@@ -14,15 +20,22 @@ export interface Done {
 	request: Request;
 	plan: Plan;
 	applied: Applied;
+	/** host: it went through the host, for the machine does not run. */
+	host: boolean;
+	/** run whose screen it is on; "" = none. */
+	run: string;
+	/** talk is what became of the conversation; undefined = there was none to take back. */
+	talk?: TalkDone;
 }
 
 /** Banner says what became of each path, and offers the way back from it. */
-export function Banner({ of, past, onClose }: { of: Done; past: boolean; onClose(): void }) {
+export function Banner({ of, past, onClose, onTalk }: { of: Done; past: boolean; onClose(): void; onTalk(to: TalkDone): void }) {
 	const [, setRev] = useParam("rev");
 	const [, setFrom] = useParam("from");
 	const [, setPane] = useParam("pane");
 	const kept = (of.applied.files ?? []).filter((f) => f.result === "kept");
 	const now = of.applied.revision;
+	const run = /^\/runs\/(run_[a-z0-9]+)/.exec(useLocation()[0])?.[1]; // what was there before is the revision before: the way back made sure
 	const again = (): Request =>
 		of.plan.do === "undo" ? { do: "redo" } : of.plan.do === "redo" ? { do: "undo", scope: "last" } : { do: "undo", scope: "last" };
 	const compare = () => {
@@ -38,20 +51,28 @@ export function Banner({ of, past, onClose }: { of: Done; past: boolean; onClose
 			<div className="flex flex-wrap items-center gap-2">
 				<p role="status" className="min-w-0 flex-1 basis-48" data-done={of.plan.do}>
 					<Check size={14} aria-hidden className="mr-1 inline text-good" />
-					{resultOf(of.plan, of.applied)} <Same of={of} />
+					{resultOf(of.plan, of.applied)} {of.host && "It went through the host: the machine does not run. "}
+					<Same of={of} />
 				</p>
 				{!past && (
 					<button type="button" className="button" onClick={() => askWayBack(of.sandbox, again())}>
 						{of.plan.do === "undo" ? "Redo" : "Undo this"}
 					</button>
 				)}
-				<button type="button" className="button" onClick={compare}>
-					Compare
-				</button>
+				{run && now.n > 1 ? (
+					<Link href={`/runs/${run}/compare?a=${now.n - 1}&b=${now.n}`} className="button">
+						Compare
+					</Link>
+				) : (
+					<button type="button" className="button" onClick={compare}>
+						Compare
+					</button>
+				)}
 				<button type="button" className="button plain" onClick={onClose}>
 					Close
 				</button>
 			</div>
+			{of.talk && <TalkSaid of={of} talk={of.talk} past={past} onTalk={onTalk} />}
 			{kept.length > 0 && (
 				<div>
 					Kept as they are: they hold what the history does not have, or were changed meanwhile.
@@ -59,7 +80,7 @@ export function Banner({ of, past, onClose }: { of: Done; past: boolean; onClose
 						{kept.slice(0, 100).map((f) => (
 							<li key={keyOf(f)}>
 								<bdi className="font-mono [overflow-wrap:anywhere]">
-									<Safe>{f.path}</Safe>
+									<Flat>{f.path}</Flat>
 								</bdi>
 							</li>
 						))}
@@ -68,6 +89,41 @@ export function Banner({ of, past, onClose }: { of: Done; past: boolean; onClose
 				</div>
 			)}
 		</section>
+	);
+}
+
+/** TalkSaid says what became of the conversation, and has its message. */
+function TalkSaid({ of, talk, past, onTalk }: { of: Done; talk: TalkDone; past: boolean; onTalk(to: TalkDone): void }) {
+	const [put, setPut] = useState(talk.done && talk.cut.prompt !== "");
+	const store = useContext(SceneContext)?.store;
+	const again = async () => {
+		if (!store) return;
+		const to = await import("./dialog").then((m) => m.takeBack(store, talk.cut));
+		if (to.done) addToDraft(of.run, talk.cut.prompt);
+		setPut(to.done && talk.cut.prompt !== "");
+		onTalk(to);
+	};
+	const putBack = () => {
+		addToDraft(of.run, talk.cut.prompt);
+		setPut(true);
+	};
+	return (
+		<div className="flex flex-wrap items-center gap-2" data-talk={talk.done ? "back" : "stays"}>
+			<span role="status" className="min-w-0 flex-1 basis-48">
+				{talk.done
+					? `The conversation was taken back to event ${talk.cut.to}, before step ${talk.cut.step}.`
+					: talk.problem
+						? "The files were taken back, but the conversation was not."
+						: "The conversation stays as it is."}
+				{put && " Its message stands in the composer again."}
+			</span>
+			{talk.problem !== undefined && !talk.done && <ProblemBox of={talk.problem} again={() => void again()} />}
+			{!put && !past && talk.cut.prompt && (
+				<button type="button" className="button" onClick={putBack}>
+					Put the message back
+				</button>
+			)}
+		</div>
 	);
 }
 

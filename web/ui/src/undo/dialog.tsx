@@ -1,13 +1,19 @@
 // The plan of a way back: what it would do, path by path. Nothing is done before it is agreed to.
 
-import { useCallback, useEffect, useRef, useState } from "react";
-import { Problem, post } from "../api/http";
+import { useCallback, useContext, useEffect, useRef, useState } from "react";
+import { get, Problem, post } from "../api/http";
+import { useSandbox } from "../api/queries";
+import type { Sandbox } from "../api/types";
+import { SceneContext } from "../run/context";
+import type { RunStore } from "../run/store";
 import { Dialog } from "../ui/dialog";
 import { ProblemBox } from "../ui/problem";
-import { Safe } from "../ui/text";
+import { Flat, Safe } from "../ui/text";
 import { exact, keyOf } from "./paths";
 import type { Applied, Choice, Plan, Request } from "./store";
 import { PathTable } from "./table";
+import type { Cut } from "./talk";
+import { Running, Talk, useCut } from "./talk_part";
 import { titleOf, totalOf, verbOf } from "./words";
 
 interface Props {
@@ -16,8 +22,33 @@ interface Props {
 	/** refused says why nothing may be done; "" = it may. */
 	refused: string;
 	onClose(): void;
-	onDone(plan: Plan, applied: Applied): void;
+	/** host: the machine does not run, the files were changed by the host alone. */
+	onDone(plan: Plan, applied: Applied, host: boolean, talk?: TalkDone): void;
+	/** onFork asks for a fork from an event instead. */
+	onFork?(at: number): void;
 }
+
+/** TalkDone is what became of the conversation. */
+export interface TalkDone {
+	cut: Cut;
+	/** problem is why it was not taken back; undefined = it was not asked for, or was done. */
+	problem?: unknown;
+	done: boolean;
+}
+
+/** takeBack takes a conversation back to an event. */
+export async function takeBack(store: RunStore, cut: Cut): Promise<TalkDone> {
+	try {
+		await post(`/v1/runs/${encodeURIComponent(store.id)}/rewind`, { to: cut.to });
+		await store.newest(); // the stream of a run ends with it
+		return { cut, done: true };
+	} catch (problem) {
+		return { cut, problem, done: false };
+	}
+}
+
+/** aloneOf reports whether only the host is left to reach the files. */
+export const aloneOf = (of?: Pick<Sandbox, "state">) => of?.state === "failed" || of?.state === "stopped";
 
 /** Look is a plan that was made. */
 interface Look {
@@ -44,12 +75,14 @@ export function differ(before: Plan | null, plan: Plan): { fresh: Set<string>; g
 	return { fresh, gone: (before.files ?? []).filter((f) => old.has(keyOf(f))).map((f) => f.path) };
 }
 
-export default function PlanDialog({ sandbox, request, refused, onClose, onDone }: Props) {
+export default function PlanDialog({ sandbox, request, refused, onClose, onDone, onFork }: Props) {
+	const scene = useContext(SceneContext);
 	const base = `/v1/sandboxes/${encodeURIComponent(sandbox)}/history`;
 	const [look, setLook] = useState<Look | null>(null);
 	const [problem, setProblem] = useState<unknown>(null);
 	const [busy, setBusy] = useState<"" | "asking" | "applying">("asking");
 	const [unsure, setUnsure] = useState(false); // the answer to an apply was lost
+	const [too, setToo] = useState(false); // the conversation
 	const [chosen, setChosen] = useState<ReadonlyMap<string, Choice["choice"]>>(new Map());
 	const asks = useRef(0);
 
@@ -82,6 +115,10 @@ export default function PlanDialog({ sandbox, request, refused, onClose, onDone 
 	}, [ask]);
 
 	const plan = look?.plan;
+	const host = aloneOf(useSandbox(sandbox).data);
+	const cut = useCut(sandbox, scene, request, plan);
+	const run = scene?.store.snapshot();
+	const over = !scene || !run || run.fold.thread(scene.root).over();
 	const conflicts = plan?.conflicts ?? [];
 	const ready = !busy && !refused && plan && (conflicts.length ? conflicts.every((c) => chosen.get(keyOf(c))) : plan.total > 0);
 
@@ -97,7 +134,9 @@ export default function PlanDialog({ sandbox, request, refused, onClose, onDone 
 		setProblem(null);
 		try {
 			const applied = await post<Applied>(`${base}/apply`, { plan: look.plan.id });
-			onDone(look.plan, applied);
+			const now = await get<Sandbox>(`/v1/sandboxes/${encodeURIComponent(sandbox)}`).catch(() => undefined);
+			const asked = scene && cut && (too && over ? await takeBack(scene.store, cut) : { cut, done: false });
+			onDone(look.plan, applied, aloneOf(now), asked ?? undefined);
 			return;
 		} catch (err) {
 			if (err instanceof Problem && err.status === 409) {
@@ -122,7 +161,7 @@ export default function PlanDialog({ sandbox, request, refused, onClose, onDone 
 
 	const label = conflicts.length ? "Show the plan" : unsure ? `${verbOf(request)}: ask again` : verbOf(request);
 	return (
-		<Dialog title={titleOf(request, plan)} open wide onClose={close} text={<Said look={look} busy={busy} refused={refused} />}>
+		<Dialog title={titleOf(request, plan)} open wide onClose={close} text={<Said look={look} busy={busy} refused={refused} host={host} />}>
 			{problem !== null && (
 				<>
 					<ProblemBox of={problem} again={look ? undefined : () => void ask(request, null, "")} />
@@ -136,6 +175,8 @@ export default function PlanDialog({ sandbox, request, refused, onClose, onDone 
 				</>
 			)}
 			{look && <Paths sandbox={sandbox} look={look} chosen={chosen} onChoose={(k, c) => setChosen(new Map(chosen).set(k, c))} />}
+			{look && look.plan.total > 0 && <Running sandbox={sandbox} going={!over} />}
+			{cut && onFork && <Talk cut={cut} over={over} too={too} onToo={setToo} onFork={onFork} />}
 			<div className="sticky bottom-0 flex flex-wrap justify-end gap-2 bg-ground pt-1">
 				<button ref={keep} type="button" className="button" data-first disabled={busy === "applying"} onClick={close}>
 					Keep as it is
@@ -148,7 +189,7 @@ export default function PlanDialog({ sandbox, request, refused, onClose, onDone 
 	);
 }
 
-function Said({ look, busy, refused }: { look: Look | null; busy: string; refused: string }) {
+function Said({ look, busy, refused, host }: { look: Look | null; busy: string; refused: string; host: boolean }) {
 	if (refused) return <span className="text-warn">{refused}</span>;
 	if (busy === "asking" && !look) return <span className="text-quiet">Looking at the files…</span>;
 	if (!look) return <span>There is no plan.</span>;
@@ -156,6 +197,7 @@ function Said({ look, busy, refused }: { look: Look | null; busy: string; refuse
 		<span aria-live="polite" data-plan={look.plan.id}>
 			{look.said && <strong className="text-warn">{look.said} </strong>}
 			{totalOf(look.plan)}
+			{host && " The machine does not run: this goes through the host, which has its files."}
 		</span>
 	);
 }
@@ -174,7 +216,7 @@ function Paths({ sandbox, look, chosen, onChoose }: PathsProps) {
 			{(plan.conflicts?.length ?? 0) > 0 && <Conflicts plan={plan} chosen={chosen} onChoose={onChoose} />}
 			{gone.length > 0 && (
 				<p>
-					No longer part of it: <Safe>{gone.slice(0, 20).join(", ")}</Safe>
+					No longer part of it: <Flat>{gone.slice(0, 20).join(", ")}</Flat>
 					{gone.length > 20 && ` and ${gone.length - 20} more`}
 				</p>
 			)}
@@ -187,7 +229,7 @@ function Paths({ sandbox, look, chosen, onChoose }: PathsProps) {
 						{plan.left!.slice(0, 200).map((l) => (
 							<li key={keyOf(l)} className="[overflow-wrap:anywhere]">
 								<bdi className="font-mono">
-									<Safe>{l.path}</Safe>
+									<Flat>{l.path}</Flat>
 								</bdi>{" "}
 								<span className="text-quiet">
 									<Safe>{l.why}</Safe>
@@ -215,7 +257,7 @@ function Conflicts({ plan, chosen, onChoose }: { plan: Plan } & Pick<PathsProps,
 				<label key={keyOf(c)} className="flex flex-wrap items-center justify-between gap-2">
 					<span className="min-w-0 [overflow-wrap:anywhere]">
 						<bdi className="font-mono font-semibold">
-							<Safe>{c.path}</Safe>
+							<Flat>{c.path}</Flat>
 						</bdi>{" "}
 						<Safe>{c.why}</Safe>
 					</span>

@@ -1,7 +1,9 @@
 // The ways back of a machine: the keys that ask for them, the plan, and what became of it.
 
 import { useQueryClient } from "@tanstack/react-query";
-import { lazy, Suspense, useEffect, useState } from "react";
+import { lazy, Suspense, useContext, useEffect, useState } from "react";
+import { SceneContext } from "../run/context";
+import { addToDraft } from "../run/draft";
 import { Banner, type Done } from "./banner";
 import { askWayBack, endWayBack, onlyLooks, onlyPast, type Request, useAsked, useMay } from "./store";
 
@@ -32,6 +34,7 @@ export function UndoHost({ sandbox, past }: Props) {
 	const may = useMay();
 	const [done, setDone] = useState<Done | null>(null);
 	const [refused, setRefused] = useState("");
+	const scene = useContext(SceneContext);
 	const why = past ? onlyPast : may ? "" : onlyLooks;
 	useEffect(() => {
 		const on = (e: KeyboardEvent) => {
@@ -58,7 +61,9 @@ export function UndoHost({ sandbox, past }: Props) {
 					</button>
 				</p>
 			)}
-			{done?.sandbox === sandbox && <Banner of={done} past={past} onClose={() => setDone(null)} />}
+			{done?.sandbox === sandbox && (
+				<Banner of={done} past={past} onClose={() => setDone(null)} onTalk={(talk) => setDone({ ...done, talk })} />
+			)}
 			{mine && (
 				<Suspense fallback={null}>
 					<PlanDialog
@@ -67,9 +72,18 @@ export function UndoHost({ sandbox, past }: Props) {
 						request={mine.request}
 						refused={why}
 						onClose={endWayBack}
-						onDone={(plan, applied) => {
+						onFork={
+							scene
+								? (at) => {
+										endWayBack();
+										scene.fork(at);
+									}
+								: undefined
+						}
+						onDone={(plan, applied, host, talk) => {
 							endWayBack();
-							setDone({ sandbox, request: mine.request, plan, applied });
+							setDone({ sandbox, request: mine.request, plan, applied, host, talk, run: scene?.store.id ?? "" });
+							if (talk?.done && scene) addToDraft(scene.store.id, talk.cut.prompt);
 							void client.invalidateQueries({ queryKey: ["history", sandbox] });
 						}}
 					/>

@@ -41,16 +41,32 @@ function Text({ row }: { row: LineRow }): ReactNode {
 	return out;
 }
 
+const number = "w-9 shrink-0 pr-1 text-right text-quiet select-none";
+
+interface LineProps {
+	row: LineRow;
+	/** side shows the number of that side alone. */
+	side?: "before" | "after";
+	/** onPick of the line's number, by the mouse; keys have another way. */
+	onPick?(row: LineRow): void;
+}
+
 /** DiffLine is a line of a diff. Screen readers are told in a word what the colour says. */
-export function DiffLine({ row }: { row: LineRow }) {
+export function DiffLine({ row, side, onPick }: LineProps) {
+	const pick = onPick && { onClick: () => onPick(row), title: "Comment on this line" };
+	const look = onPick ? `${number} cursor-pointer hover:bg-accent-ground hover:text-accent` : number;
 	return (
-		<div data-kind={row.kind} className={`flex font-mono text-xs leading-5 ${grounds[row.kind]}`}>
-			<span aria-hidden className="w-9 shrink-0 pr-1 text-right text-quiet select-none">
-				{row.before || ""}
-			</span>
-			<span aria-hidden className="w-9 shrink-0 pr-1 text-right text-quiet select-none">
-				{row.after || ""}
-			</span>
+		<div data-kind={row.kind} className={`flex min-w-0 font-mono text-xs leading-5 ${grounds[row.kind]}`}>
+			{side !== "after" && (
+				<span aria-hidden className={look} {...pick}>
+					{row.before || ""}
+				</span>
+			)}
+			{side !== "before" && (
+				<span aria-hidden className={look} {...pick}>
+					{row.after || ""}
+				</span>
+			)}
 			<span aria-hidden className="w-4 shrink-0 select-none">
 				{signs[row.kind]}
 			</span>
@@ -58,6 +74,22 @@ export function DiffLine({ row }: { row: LineRow }) {
 				{said[row.kind] && <span className="sr-only">{said[row.kind]}</span>}
 				<Text row={row} />
 			</span>
+		</div>
+	);
+}
+
+/** PairLine is a line before and after. What is the same on both sides is read out once. */
+export function PairLine({ before, after, onPick }: { before?: LineRow; after?: LineRow; onPick?(row: LineRow): void }) {
+	return (
+		<div className="grid grid-cols-2">
+			{before ? <DiffLine row={before} side="before" onPick={onPick} /> : <div aria-hidden className="bg-sunken" />}
+			{after ? (
+				<div aria-hidden={after.kind === "same" || undefined} className="min-w-0 border-line border-l">
+					<DiffLine row={after} side="after" onPick={onPick} />
+				</div>
+			) : (
+				<div aria-hidden className="border-line border-l bg-sunken" />
+			)}
 		</div>
 	);
 }

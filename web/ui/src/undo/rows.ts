@@ -23,6 +23,7 @@ export type Row =
 	| { row: "file"; key: string; file: Change; open: boolean; added: number; removed: number }
 	| { row: "about"; key: string; file: Change }
 	| { row: "gap"; key: string; text: string }
+	| { row: "pair"; key: string; before?: LineRow; after?: LineRow }
 	| LineRow;
 
 /** count counts the changed lines of hunks. */
@@ -140,6 +141,33 @@ export function rowsOf(files: readonly Change[], open: (f: Change, index: number
 		for (const l of lines) rows.push(l);
 	});
 	return rows;
+}
+
+/** sideBySide puts lines that were removed beside those that came in their place. */
+export function sideBySide(rows: readonly Row[]): Row[] {
+	const out: Row[] = [];
+	let removed: LineRow[] = [];
+	let added: LineRow[] = [];
+	const settle = () => {
+		for (let i = 0; i < Math.max(removed.length, added.length); i++) {
+			const [before, after] = [removed[i], added[i]];
+			out.push({ row: "pair", key: `${before?.key ?? ""}|${after?.key ?? ""}`, before, after });
+		}
+		removed = [];
+		added = [];
+	};
+	for (const r of rows) {
+		if (r.row === "line" && r.kind === "remove") {
+			if (added.length) settle();
+			removed.push(r);
+		} else if (r.row === "line" && r.kind === "add") added.push(r);
+		else {
+			settle();
+			out.push(r.row === "line" ? { row: "pair", key: r.key, before: r, after: r } : r);
+		}
+	}
+	settle();
+	return out;
 }
 
 const marksMax = 2000; // characters of a line that is looked into

@@ -5,7 +5,7 @@ import { ChevronDown, ChevronRight } from "lucide-react";
 import { useMemo, useState } from "react";
 import { get } from "../api/http";
 import type { Schemas } from "../api/types";
-import { Safe } from "../ui/text";
+import { Flat } from "../ui/text";
 import { VirtualList } from "../ui/vlist";
 import { Lines } from "./lines";
 import { actions, type Change, dirOf, encoded, keyOf } from "./paths";
@@ -59,7 +59,7 @@ export function PathTable({ sandbox, plan, whole, fresh }: Props) {
 		"dir" in r ? (
 			<div className="bg-raised px-2 py-1 text-quiet">
 				<bdi className="font-mono">
-					<Safe>{r.dir || "the workspace itself"}</Safe>
+					<Flat>{r.dir || "the workspace itself"}</Flat>
 				</bdi>{" "}
 				({r.size})
 			</div>
@@ -117,7 +117,7 @@ function PathRow({ sandbox, plan, file, hunks, opens, open, fresh, onToggle }: R
 		<>
 			<span className={`shrink-0 ${colours[file.action]}`}>{actions[file.action]}</span>
 			<bdi className="min-w-0 flex-1 basis-32 text-left font-mono [overflow-wrap:anywhere]">
-				<Safe>{file.path}</Safe>
+				<Flat>{file.path}</Flat>
 			</bdi>
 			{fresh && <strong className="text-warn">new in this plan</strong>}
 			{n && (n.added > 0 || n.removed > 0) && (

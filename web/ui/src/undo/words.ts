@@ -1,5 +1,5 @@
 import { bytes, plural } from "../ui/format";
-import { visible } from "../ui/text";
+import { flat } from "../ui/text";
 import type { Change } from "./paths";
 import type { Applied, Plan, Request } from "./store";
 
@@ -9,7 +9,7 @@ const titles: Record<Plan["do"], string> = { undo: "Undo", redo: "Redo", restore
 export function titleOf(r: Request, plan?: Plan | null): string {
 	const n = plan?.n ?? r.n;
 	if (r.do === "revert") return `Revert only #${n}, keep what came later`;
-	const what = r.path ? ` ${visible(r.path)}` : "";
+	const what = r.path ? ` ${flat(r.path)}` : "";
 	return titles[r.do] + what + (n ? ` to #${n}` : "");
 }
 
@@ -19,7 +19,7 @@ export const verbOf = (r: Request) => titles[r.do];
 export function sizesOf(f: Change): string {
 	const before = f.before?.type === "file" ? bytes(f.before.size) : "";
 	const after = f.after?.type === "file" ? bytes(f.after.size) : "";
-	if (f.after?.target) return `→ ${visible(f.after.target)}`;
+	if (f.after?.target) return `→ ${flat(f.after.target)}`;
 	if (before && after) return before === after ? after : `${before} → ${after}`;
 	if (f.after?.type === "directory" || f.before?.type === "directory") return "directory";
 	return before || after;

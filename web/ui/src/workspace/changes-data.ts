@@ -88,6 +88,29 @@ export function beforeOf(known: Known, n: number): number | undefined {
 	return before ? before.n : known.next ? undefined : 0;
 }
 
+/** Since is what a range can begin with, beside a revision. */
+export type Since = "step" | "turn";
+
+/** workOf is the newest revision of a run's work at n or before; 0 = the newest of all. */
+export function workOf(known: Known, n: number): Revision | undefined {
+	return known.revs.find((r) => (!n || r.n <= n) && !!r.run && !!r.call && r.actor !== "outside");
+}
+
+const isTurn = (r: Revision) => !!r.run && !r.call && !r.undoes;
+
+/** sinceOf is the revision before the step or turn in which n was made, 0 = the newest; undefined = older ones
+ * have to be asked for. A turn begins when a person speaks to the agent, for which there is a revision. */
+export function sinceOf(known: Known, n: number, since: Since): number | undefined {
+	const work = workOf(known, n);
+	if (!work) return known.next ? undefined : 0;
+	const run = known.revs.filter((r) => r.run === work.run && r.n <= work.n);
+	const turn = since === "turn" && run.find(isTurn);
+	if (turn) return turn.n;
+	const of = run.filter((r) => r.actor !== "outside");
+	const first = since === "step" ? of.filter((r) => !!r.call && r.step === work.step && r.thread === work.thread).at(-1) : of.at(-1);
+	return first && beforeOf(known, first.n);
+}
+
 const pagesMax = 50;
 
 /** startOf is the revision that a run began with; 0 = the empty tree. */

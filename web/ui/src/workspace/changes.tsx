@@ -2,13 +2,26 @@
 
 import { useQueryClient } from "@tanstack/react-query";
 import { Redo2, Save, Undo2 } from "lucide-react";
-import { useState } from "react";
+import { useEffect, useState } from "react";
 import { post } from "../api/http";
+import { addToDraft } from "../run/draft";
 import { ProblemBox } from "../ui/problem";
 import { clip, Safe, visible } from "../ui/text";
 import { useParam } from "../ui/url";
 import { askWayBack, onlyLooks, onlyPast, type Request, useMay } from "../undo/store";
-import { beforeOf, historyOf, type Known, type Revision, useDiff, usePast, useRevision, useRevisions, useStart } from "./changes-data";
+import {
+	beforeOf,
+	historyOf,
+	type Known,
+	type Revision,
+	sinceOf,
+	useDiff,
+	usePast,
+	useRevision,
+	useRevisions,
+	useStart,
+	workOf,
+} from "./changes-data";
 import { DiffView } from "./changes-diff";
 import { type Choice, Revisions, unsavedOf } from "./changes-revisions";
 import type { PaneProps } from "./pane";
@@ -65,7 +78,15 @@ function Changes({ sandbox, run, past, hidden }: PaneProps) {
 					{why ? (
 						<p className="p-3 text-quiet">{why}</p>
 					) : (
-						<Range sandbox={sandbox} run={run} known={known} chosen={chosen} refused={refused} hidden={hidden} />
+						<Range
+							sandbox={sandbox}
+							run={run}
+							known={known}
+							chosen={chosen}
+							refused={refused}
+							hidden={hidden}
+							onOlder={asking || error !== null ? undefined : older}
+						/>
 					)}
 				</div>
 			)}
@@ -158,10 +179,12 @@ interface RangeProps {
 	chosen: Choice;
 	refused: string;
 	hidden: boolean;
+	/** onOlder asks for older revisions; undefined = they are on their way. */
+	onOlder?(): unknown;
 }
 
 /** Range is what changed in a revision, or since another one. */
-function Range({ sandbox, run, known, chosen, refused, hidden }: RangeProps) {
+function Range({ sandbox, run, known, chosen, refused, hidden, onOlder }: RangeProps) {
 	const [param, setParam] = useParam("from");
 	const n = chosen === "now" ? 0 : chosen;
 	const listed = known.revs.find((r) => r.n === n);
@@ -169,7 +192,21 @@ function Range({ sandbox, run, known, chosen, refused, hidden }: RangeProps) {
 	const asked = useRevision(sandbox, n, hidden || near !== undefined);
 	const start = useStart(sandbox, run, param === "start" && !hidden);
 	const before = near ?? asked.data?.from;
-	const from = param === "start" ? (run ? start.data : 0) : /^\d{1,15}$/.test(param) ? Number(param) : before;
+	const since = param === "step" || param === "turn" ? sinceOf(known, n, param) : 0;
+	const more = since === undefined && !!known.next && !hidden && onOlder;
+	useEffect(() => {
+		if (more) more();
+	}, [more]);
+	const from =
+		param === "start"
+			? run
+				? start.data
+				: 0
+			: param === "step" || param === "turn"
+				? since
+				: /^\d{1,15}$/.test(param)
+					? Number(param)
+					: before;
 	const empty = !known.revs.length && !known.unsaved;
 	const diff = useDiff(sandbox, empty ? undefined : from, empty ? undefined : n, hidden);
 	const rev = listed ?? asked.data;
@@ -223,6 +260,7 @@ function Range({ sandbox, run, known, chosen, refused, hidden }: RangeProps) {
 					restore={n && !isNow ? n : diff.data.from}
 					refused={refused}
 					hidden={hidden}
+					onComment={run && !refused ? (text) => addToDraft(run, text) : undefined}
 				/>
 			)}
 		</section>
@@ -243,12 +281,18 @@ interface AgainstProps {
 /** Against says what a revision is compared with. */
 function Against({ known, n, before, value, run, onChange }: AgainstProps) {
 	const others = known.revs.filter((r) => r.n !== n && r.n !== before).slice(0, listMax);
-	const unlisted = value && value !== "start" && !others.some((r) => String(r.n) === value);
+	const unlisted = value && !["start", "step", "turn"].includes(value) && !others.some((r) => String(r.n) === value);
 	return (
 		<label className="flex min-w-0 items-center gap-1">
 			<span className="text-quiet">since</span>
 			<select className="field max-w-52 min-w-0" value={value} onChange={(e) => onChange(e.target.value)}>
 				<option value="">{before ? `the one before, #${before}` : before === 0 ? "the empty workspace" : "the one before"}</option>
+				{(workOf(known, n) || value === "step" || value === "turn") && (
+					<>
+						<option value="step">the beginning of the step</option>
+						<option value="turn">the beginning of the turn</option>
+					</>
+				)}
 				<option value="start">{run ? "the start of the run" : "the very start"}</option>
 				{unlisted && <option value={value}>#{visible(value)}</option>}
 				{others.map((r) => (

@@ -6,7 +6,7 @@ import { get, query, send } from "../api/http";
 import type { Page } from "../api/queries";
 import type { Schemas } from "../api/types";
 import { encoded, inside, keyOf, nameOf, type PathRef, relative } from "../undo/paths";
-import { type Diff, freshMS, historyOf } from "./changes-data";
+import { freshMS, historyOf } from "./changes-data";
 
 export type FileInfo = Schemas["File"];
 
@@ -37,28 +37,21 @@ async function listNow(sandbox: string, dir: PathRef, signal: AbortSignal): Prom
 	return { nodes: nodes.sort(order), cut: !!page.next_page_token };
 }
 
-/** childrenOf are the entries of a directory in a difference from the empty tree. */
-export function childrenOf(diff: Diff, dir: PathRef): Listing {
-	const depth = dir.path ? dir.path.split("/").length + 1 : 1;
-	const nodes: Node[] = [];
-	for (const f of diff.files ?? []) {
-		if (!f.after || f.path.split("/").length !== depth) continue;
-		nodes.push({
-			path: f.path,
-			path_bytes: f.path_bytes,
-			name: nameOf(f.path),
-			type: f.after.type,
-			size: f.after.size,
-			target: f.after.target,
-		});
-	}
-	return { nodes: nodes.sort(order), cut: diff.cut ?? false };
-}
+const pagesMax = 5; // more names than that are no help
 
-/** listAt lists a directory of a revision: what the empty tree lacks of it. */
+/** listAt lists a directory of a revision. */
 async function listAt(sandbox: string, n: number, dir: PathRef, signal: AbortSignal): Promise<Listing> {
 	const path = dir.path ? `&path=${encoded(dir)}` : "";
-	return childrenOf(await get<Diff>(`${historyOf(sandbox)}/diff${query({ from: 0, to: n })}${path}`, signal), dir);
+	const nodes: Node[] = [];
+	let token: string | undefined;
+	for (let i = 0; i < pagesMax && (!i || token); i++) {
+		const at = `${historyOf(sandbox)}/${n}/list${query({ page_size: 1000, page_token: token })}${path}`;
+		const page = await get<Schemas["TreePage"]>(at, signal);
+		for (const e of page.items ?? [])
+			nodes.push({ path: e.path, path_bytes: e.path_bytes, name: nameOf(e.path), type: e.type, size: e.size, target: e.target });
+		token = page.next_page_token;
+	}
+	return { nodes: nodes.sort(order), cut: !!token };
 }
 
 /** useListings lists directories that are open; n 0 = as they are now. */

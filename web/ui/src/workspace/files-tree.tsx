@@ -4,7 +4,7 @@ import { ChevronDown, ChevronRight, File, Folder, Link2 } from "lucide-react";
 import { useMemo, useRef, useState } from "react";
 import { bytes } from "../ui/format";
 import { ProblemBox } from "../ui/problem";
-import { Safe, visible } from "../ui/text";
+import { Flat, flat, Safe, visible } from "../ui/text";
 import { type Rows, VirtualList } from "../ui/vlist";
 import { dirOf, keyOf, type PathRef } from "../undo/paths";
 import { type DirState, type Node, type TreeRow, treeRows, useListings } from "./files-data";
@@ -136,12 +136,12 @@ function NodeRow({ of: r, on, chosen, over }: { of: TreeRow; on: boolean; chosen
 		<div
 			className={`flex min-h-6.5 cursor-pointer items-center gap-1 pr-2 ${ground} ${on ? "outline-1 outline-accent -outline-offset-1" : ""}`}
 			style={{ paddingLeft: 4 + Math.min(r.depth, 12) * 14 }}
-			title={visible(r.node.path)}
+			title={flat(r.node.path)}
 		>
 			{r.node.type === "directory" ? <Turn size={14} aria-hidden className="shrink-0 text-quiet" /> : <span className="w-3.5 shrink-0" />}
 			<Icon size={14} aria-hidden className="shrink-0 text-quiet" />
 			<bdi className="min-w-0 truncate">
-				<Safe>{r.node.name}</Safe>
+				<Flat>{r.node.name}</Flat>
 			</bdi>
 			{r.node.target && (
 				<span className="truncate text-quiet">

@@ -7,7 +7,7 @@ import { get, Problem } from "../api/http";
 import type { Schemas } from "../api/types";
 import { ago, bytes } from "../ui/format";
 import { ProblemBox } from "../ui/problem";
-import { Safe, visible } from "../ui/text";
+import { Flat, flat, visible } from "../ui/text";
 import { encoded, keyOf, nameOf, type PathRef } from "../undo/paths";
 import { askWayBack } from "../undo/store";
 import { contentOf, Picture, pictureMax, pictureType } from "./changes-content";
@@ -32,10 +32,10 @@ interface Props {
 export function FileView({ sandbox, n, path, size, stamp, refused, hidden, onRevision, onDirty }: Props) {
 	const [past, setPast] = useState(false);
 	return (
-		<section aria-label={`File ${visible(path.path)}`} className="flex min-h-0 min-w-0 flex-1 flex-col">
+		<section aria-label={`File ${flat(path.path)}`} className="flex min-h-0 min-w-0 flex-1 flex-col">
 			<div className="flex flex-wrap items-center gap-2 border-line border-b px-2 py-1">
 				<bdi className="min-w-0 flex-1 basis-40 font-mono [overflow-wrap:anywhere]">
-					<Safe>{path.path}</Safe>
+					<Flat>{path.path}</Flat>
 				</bdi>
 				<a className="button" href={contentOf(sandbox, n, path)} download={visible(nameOf(path.path))}>
 					<Download size={14} aria-hidden /> Download

@@ -36,10 +36,13 @@ const useAttended = () => useSyncExternalStore(watch, () => attended);
 
 const base = (sandbox: string) => `/v1/sandboxes/${encodeURIComponent(sandbox)}`;
 
+/** insideKey is none of those that an event of the machine makes stale: to ask again because it was paused would wake it. */
+export const insideKey = (sandbox: string, what: "services" | "ports") => ["inside", sandbox, what];
+
 export function useInside(sandbox: string, wanted: boolean) {
 	const on = useAttended() && wanted;
 	const services = useQuery({
-		queryKey: ["sandboxes", sandbox, "services"],
+		queryKey: insideKey(sandbox, "services"),
 		queryFn: ({ signal }) => get<{ items: Service[] | null }>(`${base(sandbox)}/services`, signal),
 		enabled: on,
 		refetchInterval: everyMS,
@@ -47,7 +50,7 @@ export function useInside(sandbox: string, wanted: boolean) {
 		retry: false,
 	});
 	const ports = useQuery({
-		queryKey: ["sandboxes", sandbox, "ports"],
+		queryKey: insideKey(sandbox, "ports"),
 		queryFn: ({ signal }) => get<{ items: Port[] | null }>(`${base(sandbox)}/ports`, signal),
 		enabled: on,
 		refetchInterval: everyMS,

@@ -6,6 +6,7 @@ import { post } from "../api/http";
 import { Dialog } from "../ui/dialog";
 import { ProblemBox } from "../ui/problem";
 import { Safe, visible } from "../ui/text";
+import { insideKey } from "./preview_data";
 import { keepChars, plain, readLog } from "./preview_log";
 import { type AppState, type Service, serviceState } from "./preview_state";
 import { AppWord } from "./preview_word";
@@ -19,7 +20,7 @@ export function useService(sandbox: string) {
 	return useMutation({
 		mutationFn: ({ name, verb }: { name: string; verb: Verb }) =>
 			post<Service>(`/v1/sandboxes/${encodeURIComponent(sandbox)}/services/${encodeURIComponent(name)}/${verb}`),
-		onSettled: () => client.invalidateQueries({ queryKey: ["sandboxes", sandbox, "services"] }),
+		onSettled: () => client.invalidateQueries({ queryKey: insideKey(sandbox, "services") }),
 	});
 }
 

@@ -1,0 +1,32 @@
+// The way of a person who has never seen the page: each step is found by the words on it.
+import {until} from './page.mjs';
+
+export default async ({state: {page}, args}) => {
+  const click = (name) => page.getByRole('button', {name}).first().click();
+  const total = (want) => until(args, `the shop's total ${want}`, async () => {
+    const shop = page.frames().find((f) => f !== page.mainFrame() && new URL(f.url()).host.startsWith('8080-'));
+    return (await shop.evaluate(() => document.body.innerText)).includes(want);
+  });
+  const way = async (name) => {
+    await click(name);
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('button', {name}).click();
+    await dialog.waitFor({state: 'detached'});
+  };
+  page.setDefaultTimeout(args.within);
+  await page.getByRole('button', {name: 'Run the example'}).waitFor();
+  const first = await page.locator('main').innerText();
+  await click('Run the example');
+  await click(/^Approve/);
+  await click(/^Open the preview/);
+  await total('8.10 €');
+  await page.getByRole('tab', {name: 'Changes'}).click();
+  await way('Undo');
+  await page.getByRole('tab', {name: 'Preview'}).click();
+  await total('5.70 €');
+  await click('Redo'); // of the banner
+  const dialog = page.getByRole('dialog');
+  await dialog.getByRole('button', {name: 'Redo'}).click();
+  await total('8.10 €');
+  return {first, url: page.url(), log: await page.getByRole('feed').innerText()};
+};
