@@ -84,15 +84,6 @@ async function row(page, args, want) {
   });
 }
 
-// appOf is the frame of the app, once it shows a text.
-const appOf = (page, args) => until(args, `an app that shows ${args.want}`, async () => {
-  const frame = page.frames().find((f) => f !== page.mainFrame() && new URL(f.url()).host.startsWith(`${args.port}-`));
-  if (!frame) throw new Error(`frames: ${page.frames().map((f) => f.url())}; ${await page.locator('#pane-preview, main').first().innerText()}`);
-  const text = await frame.evaluate(() => document.querySelector('#x')?.textContent);
-  if (text !== args.want) throw new Error(`it shows ${text}`);
-  return frame;
-});
-
 const steps = {
   // plan asks for a way back by its keys, and returns what the dialog says.
   async plan({page, state, args}) {
@@ -263,20 +254,6 @@ const steps = {
     return page.evaluate(() => window.clicks);
   },
 
-  // app waits until the app shows a text, and says where it is and what it found when it
-  // tried to read the page around it.
-  async app({page, args}) {
-    const began = Date.now();
-    if (args.reload) await page.getByRole('button', {name: 'Reload the app'}).click();
-    const frame = await appOf(page, args);
-    const found = await frame.evaluate(() => document.querySelector('#parent').textContent);
-    return {
-      origin: new URL(frame.url()).origin, ui: new URL(page.url()).origin, parent: found, ms: Date.now() - began,
-      said: await page.locator('[data-origin]').first().textContent(),
-      sandbox: await page.locator('iframe').getAttribute('sandbox'),
-    };
-  },
-
   // word waits until the preview's state is said in such words.
   async word({page, args}) {
     return until(args, `the word ${args.want}`, async () => {
@@ -284,47 +261,6 @@ const steps = {
       if (said.some((t) => t.includes(args.want))) return said.join(' ');
       throw new Error(said.join('\n'));
     });
-  },
-
-  // attack does what an app must not be able to. from says by which page.
-  async attack({browser, page, state, args}) {
-    const frame = args.from === 'app' ? await appOf(page, args) : page.mainFrame();
-    const answers = [];
-    const on = (r) => {
-      const {origin, pathname} = new URL(r.url());
-      if (origin === args.origin && r.request().frame() === frame && r.request().method() !== 'GET') answers.push(`${r.request().method()} ${pathname} ${r.status()}`);
-    };
-    page.on('response', on);
-    const tries = await frame.evaluate(async ([origin, name]) => {
-      const out = {};
-      const go = async (what, f) => {
-        try { out[what] = await f(); } catch (e) { out[what] = 'refused'; }
-      };
-      const body = JSON.stringify({name, scopes: ['read']});
-      const send = (o) => fetch(origin + '/v1/keys', {method: 'POST', credentials: 'include', body, ...o});
-      await go('post', async () => (await send({headers: {'Content-Type': 'application/json'}})).status);
-      await go('simple post', async () => (await send({mode: 'no-cors', headers: {'Content-Type': 'text/plain'}})).type);
-      await go('read', async () => (await fetch(origin + '/v1/login', {credentials: 'include'})).status);
-      await go('socket', () => new Promise((done) => {
-        const s = new WebSocket(origin.replace('http', 'ws') + '/v1/follow');
-        s.onopen = () => { done('open'); s.close(); };
-        s.onerror = () => done('refused');
-      }));
-      if (location.origin !== origin) {
-        for (const c of ['__Host-sid=evil; Path=/; Secure', '__Host-sid=evil; Path=/; Secure; Domain=localhost', 'sid=evil; Path=/; Domain=localhost', '=__Host-sid=evil; Path=/; Domain=localhost']) document.cookie = c;
-        await go('parent', () => String(parent.document.title));
-        await go('top', async () => { top.location.href = 'about:blank'; return 'left'; });
-      }
-      return out;
-    }, [args.origin, args.name]);
-    page.off('response', on);
-    const login = await page.evaluate(async () => {
-      const r = await fetch('/v1/login');
-      return `${r.status} ${(await r.json()).user}`;
-    });
-    const live = await until(args, 'the page is live', () => page.locator('[data-live=live]').count());
-    const cookies = (await browser.cookies(args.origin)).filter((c) => c.name === '__Host-sid');
-    return {tries, answers, login, live: live > 0, sids: cookies.map((c) => c.value), url: page.url()};
   },
 
   async ready({page, state, args}) {

@@ -52,6 +52,8 @@ type world struct {
 	t       *testing.T
 	home    string
 	address string // host and port
+	host    string // by which browsers know the server
+	domain  string // of previews; "" = localhost
 	cmd     *exec.Cmd
 	log     *bytes.Buffer
 	c       *client.Client
@@ -68,6 +70,7 @@ type setup struct {
 	wired           bool              // the browser comes through a wire
 	fed             bool              // the browser comes through a feed
 	cold            bool              // no machine is warm: each has its sandbox's name
+	host, domain    string            // by which browsers know the server, and of previews; "" = localhost
 	providers       string            // "" = gvisor
 }
 
@@ -77,7 +80,7 @@ func newWorld(t *testing.T, s setup) *world {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: the whole program is tested with cgroups and loop devices")
 	}
-	w := &world{t: t, home: filepath.Join(t.TempDir(), "home"), address: freeAddress(t)}
+	w := &world{t: t, home: filepath.Join(t.TempDir(), "home"), address: freeAddress(t), host: cmp.Or(s.host, "localhost"), domain: s.domain}
 	var flags []string
 	via := ""
 	if s.wired {
@@ -119,7 +122,7 @@ func newWorld(t *testing.T, s setup) *world {
 
 func (w *world) origin() string {
 	_, port, _ := net.SplitHostPort(w.address)
-	return "http://localhost:" + port
+	return "http://" + w.host + ":" + port
 }
 
 // freeAddress is one that a server can have again after it was killed.
@@ -147,7 +150,8 @@ func (w *world) start() {
 	dir, err := programs()
 	w.ok(err)
 	w.log = &bytes.Buffer{}
-	args := append([]string{"serve", "--listen", w.address, "--set", "defaults.memory_mb=128", "--set", "defaults.disk_mb=64"}, w.flags...)
+	args := append([]string{"serve", "--listen", w.address, "--set", "defaults.memory_mb=128", "--set", "defaults.disk_mb=64",
+		"--set", "origin=" + w.origin(), "--set", "preview.domain=" + w.domain}, w.flags...)
 	w.cmd = exec.Command(cmp.Or(w.program, filepath.Join(dir, "skete")), args...)
 	w.cmd.Env = append(os.Environ(), "SKETE_HOME="+w.home, "SKETE_GUEST="+filepath.Join(dir, "skete-guest"), "SKETE_AGENTS_PROGRAM="+filepath.Join(dir, "skete-agent"), "SKETE_HOST_REGISTRIES=false")
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
