@@ -123,19 +123,6 @@ const steps = {
     });
   },
 
-  // log waits for the log of what crashed.
-  async log({page, args}) {
-    return until(args, `a log with ${args.want}`, async () => {
-      const text = await pane(page).locator('pre').first().innerText();
-      return text.includes(args.want) && text;
-    });
-  },
-
-  async press({page, args}) {
-    await pane(page).getByRole('button', {name: args.name, exact: true}).click();
-    return {};
-  },
-
   // tab opens the app in a tab of its own, and returns where that is and what it shows.
   async tab({page, state, args}) {
     const opened = page.context().waitForEvent('page');
@@ -149,34 +136,6 @@ const steps = {
     await tab.close();
     state.seen.popups.length = 0;
     return got;
-  },
-
-  // free sets the switch, and returns what an app's download and window then come to. What is
-  // not allowed has come to nothing when something that was asked for later is there.
-  async free({page, state, args}) {
-    const box = page.getByRole('checkbox', {name: 'Downloads and popups'});
-    const was = await box.isChecked();
-    if (was !== args.on) await box.click();
-    const frame = await until(args, 'a frame of that kind', async () => {
-      const allowed = ((await page.locator('iframe').getAttribute('sandbox')) ?? '').includes('allow-popups');
-      return allowed === args.on && appOf(page, {...args, within: 1000});
-    });
-    const downloads = [];
-    const on = (d) => downloads.push(d.suggestedFilename());
-    page.on('download', on);
-    await frame.locator('#save').click();
-    await frame.locator('#open').click();
-    const opened = await frame.evaluate(() => window.opened);
-    if (args.on) {
-      await until(args, 'a download', () => downloads.length);
-      const popup = await until(args, 'a window', () => page.context().pages().find((p) => !state.pages.has(p)));
-      await until(args, 'the app in its window', () => popup.evaluate(() => document.querySelector('#x')));
-      await popup.close();
-    } else await frame.evaluate(() => fetch('/').then((r) => r.text()));
-    page.off('download', on);
-    const seen = {was, opened, downloads, popups: state.seen.popups.length, sandbox: await page.locator('iframe').getAttribute('sandbox')};
-    state.seen.popups.length = 0;
-    return seen;
   },
 
   // attack does what an app must not be able to. from says by which page.

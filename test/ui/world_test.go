@@ -150,8 +150,10 @@ func (w *world) start() {
 	dir, err := programs()
 	w.ok(err)
 	w.log = &bytes.Buffer{}
-	args := append([]string{"serve", "--listen", w.address, "--set", "defaults.memory_mb=128", "--set", "defaults.disk_mb=64",
-		"--set", "origin=" + w.origin(), "--set", "preview.domain=" + w.domain}, w.flags...)
+	args := append([]string{
+		"serve", "--listen", w.address, "--set", "defaults.memory_mb=128", "--set", "defaults.disk_mb=64",
+		"--set", "origin=" + w.origin(), "--set", "preview.domain=" + w.domain,
+	}, w.flags...)
 	w.cmd = exec.Command(cmp.Or(w.program, filepath.Join(dir, "skete")), args...)
 	w.cmd.Env = append(os.Environ(), "SKETE_HOME="+w.home, "SKETE_GUEST="+filepath.Join(dir, "skete-guest"), "SKETE_AGENTS_PROGRAM="+filepath.Join(dir, "skete-agent"), "SKETE_HOST_REGISTRIES=false")
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
