@@ -90,6 +90,11 @@ const steps = {
     return {...await frameOf(page, frame), ms};
   },
 
+  // leave takes the keys out of the frame, in which an app's buttons were pressed.
+  async leave({page}) {
+    await page.getByRole('feed').focus();
+  },
+
   // undone agrees to the plan that is seen, and says how long after that the app shows a text.
   async undone({page, args}) {
     await page.locator('[role=dialog] button.main:not([disabled])').click();

@@ -317,9 +317,8 @@ func parts(t *testing.T, modules string, names ...string) []string {
 	return all
 }
 
-// Of scenario 13, with the Vite that the UI itself is built with: an edit of a component is seen in
-// the frame without a reload, by the component's state also. The undo is TestPreview's, whose app
-// has no dev server.
+// Scenario 13, with the Vite that the UI itself is built with: an edit of a component is seen in
+// the frame without a reload, by the component's state also, and so is its undo.
 func TestPreview_hotReload(t *testing.T) {
 	modules := browser.Install(t, filepath.Join("..", "..", "web", "ui"))
 	node, carried := browser.Carried(t, "/tmp/node")
@@ -369,5 +368,10 @@ func TestPreview_hotReload(t *testing.T) {
 	if w.root(made.ID) == root {
 		t.Fatal("the change is no revision")
 	}
+	show[any](w, "leave", nil)
+	act[planned](w, "plan", nil)
+	got = show[shownApp](w, "undone", map[string]any{"port": 5173, "want": "agent text"})
+	w.tookBack(made.ID, root, got)
+	same("the undo of the edit", got)
 	w.noWindows(".preview.localhost")
 }
