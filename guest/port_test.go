@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +84,24 @@ func TestWatch_tellsOfOpenAndClose(t *testing.T) {
 	})
 	if !errors.Is(err, stop) {
 		t.Fatalf("opened: %v, then %v", opened, err)
+	}
+}
+
+func TestList_leavesTheSupervisorsOwn(t *testing.T) {
+	_, own := listen(t, "127.0.0.1:0")
+	_, other := listen(t, "127.0.0.1:0")
+	s := newPortService(func(at netip.AddrPort) bool {
+		return at == netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(own))
+	})
+	list, err := s.list()
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := func(port uint32) bool {
+		return slices.ContainsFunc(list, func(p *wire.OpenPort) bool { return p.Port == port && p.Address == "127.0.0.1" })
+	}
+	if has(own) || !has(other) {
+		t.Errorf("the list has the supervisor's own port: %v, and a program's: %v", has(own), has(other))
 	}
 }
 

@@ -2,6 +2,8 @@ package guest
 
 import (
 	"context"
+	"net/netip"
+	"slices"
 	"time"
 
 	"connectrpc.com/connect"
@@ -23,15 +25,26 @@ const (
 	portKeepaliveEvery = 10 * time.Second
 )
 
-// portService is guest.v1's Port. The zero value is ready.
-type portService struct{}
+// portService is guest.v1's Port.
+type portService struct {
+	own func(netip.AddrPort) bool // at which the supervisor itself listens
+}
 
 // newPortService returns the service.
-func newPortService() *portService { return &portService{} }
+func newPortService(own func(netip.AddrPort) bool) *portService { return &portService{own} }
+
+// list returns the ports of programs of the sandbox.
+func (s *portService) list() ([]*wire.OpenPort, error) {
+	all, err := listPorts()
+	return slices.DeleteFunc(all, func(p *wire.OpenPort) bool {
+		a, err := netip.ParseAddr(p.Address)
+		return err == nil && s.own(netip.AddrPortFrom(a, uint16(p.Port)))
+	}), err
+}
 
 // List says which ports are open now.
-func (*portService) List(context.Context, *connect.Request[wire.ListPortsRequest]) (*connect.Response[wire.ListPortsResponse], error) {
-	ports, err := listPorts()
+func (s *portService) List(context.Context, *connect.Request[wire.ListPortsRequest]) (*connect.Response[wire.ListPortsResponse], error) {
+	ports, err := s.list()
 	if err != nil {
 		return nil, wire.ToConnect(err)
 	}
@@ -39,8 +52,8 @@ func (*portService) List(context.Context, *connect.Request[wire.ListPortsRequest
 }
 
 // Watch sends the open ports, then what changes, until the client leaves.
-func (*portService) Watch(ctx context.Context, _ *connect.Request[wire.WatchPortsRequest], st *connect.ServerStream[wire.WatchPortsResponse]) error {
-	return wire.ToConnect(portWatch(ctx, listPorts, st.Send))
+func (s *portService) Watch(ctx context.Context, _ *connect.Request[wire.WatchPortsRequest], st *connect.ServerStream[wire.WatchPortsResponse]) error {
+	return wire.ToConnect(portWatch(ctx, s.list, st.Send))
 }
 
 func portWatch(ctx context.Context, look func() ([]*wire.OpenPort, error), send func(*wire.WatchPortsResponse) error) error {

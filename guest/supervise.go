@@ -176,7 +176,7 @@ func newServer(cfg Config, ctl *control) *http.Server {
 	mux.Handle(wire.NewControlHandler(ctl, opts...))
 	mux.Handle(wire.NewProcessHandler(ctl.core.Service(), opts...))
 	mux.Handle(wire.NewFileHandler(ctl.files, opts...))
-	mux.Handle(wire.NewPortHandler(newPortService(), opts...))
+	mux.Handle(wire.NewPortHandler(newPortService(ctl.network.Listens), opts...))
 	mux.Handle(wire.NewServiceHandler(ctl.services, opts...))
 	if ctl.past != nil {
 		mux.Handle(wire.NewHistoryHandler(ctl.past, opts...))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -81,6 +82,15 @@ func (x *Capture) Renew() error {
 		return fmt.Errorf("capture connections: %w", err)
 	}
 	return nil
+}
+
+// Listens reports whether it listens there, for itself: no program of the machine does then.
+// A nil Capture does not.
+func (x *Capture) Listens(at netip.AddrPort) bool {
+	if x == nil {
+		return false
+	}
+	return at == netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), x.port) || at == netip.MustParseAddrPort(net.JoinHostPort(Resolver, "53"))
 }
 
 // Close ends all that was captured.

@@ -153,6 +153,19 @@ func says(to, text string) (string, error) {
 	return string(b), err
 }
 
+func TestCapture_listens(t *testing.T) {
+	x, _ := start(t)
+	own := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), x.port)
+	for at, want := range map[netip.AddrPort]bool{
+		own: true, netip.MustParseAddrPort("127.0.0.53:53"): true,
+		netip.MustParseAddrPort("127.0.0.1:53"): false, netip.AddrPortFrom(netip.MustParseAddr("0.0.0.0"), x.port): false,
+	} {
+		if x.Listens(at) != want || (*Capture)(nil).Listens(at) {
+			t.Errorf("%s: %v", at, x.Listens(at))
+		}
+	}
+}
+
 func TestCapture_connections(t *testing.T) {
 	start(t)
 	for _, to := range []string{"1.2.3.4:443", "198.18.0.5:80", "169.254.169.254:80", "10.0.0.1:22", "203.0.113.9:65535", "255.255.255.254:1", "128.0.0.1:5"} {
