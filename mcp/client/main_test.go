@@ -229,8 +229,8 @@ func called(what, id string, say func(string, ...any), out *bufio.Writer) {
 		for range 20 << 10 {
 			fmt.Fprint(os.Stderr, chunk)
 		}
-	case "asks":
-		for i := range 100 {
+	case "asks": // more than what answers fit into pipes that it does not read meanwhile
+		for i := range 50_000 {
 			fmt.Fprintf(out, `{"jsonrpc":"2.0","id":"q%d","method":"sampling/createMessage","params":{}}`+"\n", i)
 		}
 	case "badcontent":
