@@ -87,7 +87,10 @@ const steps = {
     const ms = Date.now() - began;
     if (args.mark) await frame.evaluate((m) => { window.mark = m; }, args.mark);
     for (let i = 0; i < (args.clicks ?? 0); i++) await frame.locator('#clicks').click();
-    return {...await frameOf(page, frame), ms};
+    return until(args, 'the app in a frame that stays', async () => {
+      const now = await appOf(page, args);
+      return {...await frameOf(page, now), ms};
+    });
   },
 
   // leave takes the keys out of the frame, in which an app's buttons were pressed.
@@ -128,6 +131,19 @@ const steps = {
     });
   },
 
+  // log waits for the log of what crashed.
+  async log({page, args}) {
+    return until(args, `a log with ${args.want}`, async () => {
+      const text = await pane(page).locator('pre').first().innerText();
+      return text.includes(args.want) && text;
+    });
+  },
+
+  async press({page, args}) {
+    await pane(page).getByRole('button', {name: args.name, exact: true}).click();
+    return {};
+  },
+
   // tab opens the app in a tab of its own, and returns where that is and what it shows.
   async tab({page, state, args}) {
     const opened = page.context().waitForEvent('page');
@@ -141,6 +157,32 @@ const steps = {
     await tab.close();
     state.seen.popups.length = 0;
     return got;
+  },
+
+  // free sets the switch, and returns what an app's download and window then come to. What is
+  // not allowed has come to nothing when something that was asked for later is there.
+  async free({page, state, args}) {
+    const box = page.getByRole('checkbox', {name: 'Downloads and popups'});
+    const was = await box.isChecked();
+    if (was !== args.on) await box.click();
+    const frame = await until(args, 'a frame of that kind', async () => {
+      const allowed = ((await page.locator('iframe').getAttribute('sandbox')) ?? '').includes('allow-popups');
+      return allowed === args.on && appOf(page, {...args, within: 1000});
+    });
+    const downloads = [];
+    const on = (d) => downloads.push(d.suggestedFilename());
+    page.on('download', on);
+    await frame.locator('#save').click();
+    await frame.locator('#open').click();
+    if (args.on) {
+      await until(args, 'a download', () => downloads.length);
+      await until(args, 'a window', () => state.seen.popups.length);
+      for (const p of page.context().pages()) if (!state.pages.has(p)) await p.close();
+    } else await frame.evaluate(() => fetch('/').then((r) => r.text()));
+    page.off('download', on);
+    const seen = {was, downloads, popups: state.seen.popups.length, sandbox: await page.locator('iframe').getAttribute('sandbox')};
+    state.seen.popups.length = 0;
+    return seen;
   },
 
   // attack does what an app must not be able to. from says by which page.

@@ -2,10 +2,12 @@ package ui
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,7 +18,7 @@ import (
 )
 
 // appScript makes an app: a server of one page, which looks what it can read of the page that
-// it is in.
+// it is in, and has a file to save and a window to open.
 var appScript = executes(
 	"echo old text > text",
 	`cat > server.py <<'E'
@@ -24,7 +26,9 @@ import html, http.server
 class H(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         body = ('<!doctype html><p id=x>' + html.escape(open('text').read().strip()) + '</p><p id=parent></p>'
-            '<script>const p = document.querySelector("#parent");'
+            '<a id=save href=/save download=saved.txt>save</a><button id=open>open</button><script>'
+            'document.querySelector("#open").onclick = () => window.open("/");'
+            'const p = document.querySelector("#parent");'
             'try { p.textContent = "read " + parent.document.title } catch (e) { p.textContent = e.name }</script>').encode()
         self.send_response(200)
         self.send_header('Content-Type', 'text/html')
@@ -238,8 +242,9 @@ func (w *world) attack(shared bool) {
 	}
 }
 
-// The pane of a preview says in words how the app is while it comes up, has the widths of devices,
-// and opens the app in a tab of its own.
+// The pane of a preview says in words how the app is, shows why it is not there and starts it
+// again, has the widths of devices, and lets it save files and open windows only where a person
+// allowed that.
 func TestPreviewPane(t *testing.T) {
 	w := newWorld(t, setup{scripts: map[string]string{"app": appScript}})
 	run := w.worked("app", api.StartRun{})
@@ -283,6 +288,42 @@ func TestPreviewPane(t *testing.T) {
 		if got := show[tab](w, "tab", map[string]any{"want": "old text"}); got != (tab{first.Origin, "old text", "null"}) {
 			t.Errorf("%+v", got)
 		}
+	})
+	t.Run("Switch", func(t *testing.T) {
+		w := w.with(t)
+		type free struct {
+			Was       bool
+			Downloads []string
+			Popups    int
+			Sandbox   string
+		}
+		for i, on := range []bool{false, true, false} {
+			got := show[free](w, "free", map[string]any{"port": 8000, "want": "old text", "on": on})
+			may := frameMay
+			if on {
+				may += " allow-popups allow-downloads"
+			}
+			if got.Was != (i == 2) || got.Sandbox != may || (got.Popups == 1) != on || slices.Equal(got.Downloads, []string{"saved.txt"}) != on || len(got.Downloads) > 1 {
+				t.Errorf("allowed: %t: %+v", on, got)
+			}
+		}
+	})
+	t.Run("Crashed", func(t *testing.T) {
+		w := w.with(t)
+		app(map[string]any{"mark": "before"})
+		now, err := sb.Services().Get(w.ctx(), "web")
+		w.ok(err)
+		w.ok(sb.SignalProcess(w.ctx(), now.ProcessKey, syscall.SIGKILL))
+		said("web crashed")
+		show[string](w, "log", map[string]any{"want": "comes up"})
+		show[any](w, "press", map[string]any{"name": "Restart web"})
+		said("web is ready")
+		w.until("the app is loaded anew", func() error {
+			if got := app(map[string]any{}); got.Mark != "" {
+				return errors.New("it is marked " + got.Mark)
+			}
+			return nil
+		})
 	})
 	w.noWindows(".preview.localhost")
 }
