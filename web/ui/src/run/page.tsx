@@ -112,7 +112,9 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 	const still = past ? view.fold.thread(root).lastAt : "";
 	const thread = threadOf(view.fold, root, agent);
 	const ownMachine = now.fold.thread(root).machine || now.run.sandbox || "";
-	const machine = view.fold.thread(root).machine || (past ? "" : now.run.sandbox) || "";
+	// A machine that the run was given is in its record from the start, and not in its log.
+	const given = past && now.fold.thread(root).machine ? "" : now.run.sandbox;
+	const machine = view.fold.thread(root).machine || given || "";
 	const fresh = useFresh(now, at);
 	const end = now.fold.thread(root);
 	const dead = isLost(useSandbox(machine).data);
