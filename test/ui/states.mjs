@@ -32,16 +32,6 @@ const steps = {
     });
   },
 
-  // example runs the example of the first page, and says what is on the page then.
-  async example({page, state, args}) {
-    await page.goto(args.origin + '/');
-    await ready(page, state, args);
-    const first = await seen(page, args, 'main section', ['There are no runs yet']);
-    await page.getByRole('button', {name: 'Run the example'}).click();
-    await page.waitForURL(/\/runs\/[^/]+$/);
-    return {first, id: new URL(page.url()).pathname.split('/').pop()};
-  },
-
   // marked says whether the page is still the one that was marked.
   async marked({page, args}) {
     if (args.mark) await page.evaluate(() => { window.marked = true; });

@@ -33,22 +33,6 @@ func (w *world) seen(part string, words ...string) string {
 	return at[string](w, "seen", map[string]any{"part": part, "words": words})
 }
 
-// The first page says what works here, and its example runs without a model and a network.
-func TestFirstPage_runsTheExample(t *testing.T) {
-	w := newWorld(t, setup{})
-	got := at[struct {
-		First string `json:"first"`
-		ID    string `json:"id"`
-	}](w, "example", nil)
-	for _, want := range []string{"Machines work", "gvisor", "no model to ask yet"} {
-		if !strings.Contains(strings.ToLower(got.First), strings.ToLower(want)) {
-			t.Errorf("the first page does not say %q: %s", want, got.First)
-		}
-	}
-	w.ended(got.ID)
-	w.clean()
-}
-
 // upgraded builds the server as another version, without a part of the page that this one has.
 func (w *world) upgraded(part string) string {
 	w.t.Helper()
