@@ -62,7 +62,7 @@ need-test: need # machines with kernels of their own, container engines, templat
 test: need-test build ## every test; skipped ones are named with their reason at the end
 	@go build -o .build/summary ./test/summary
 	@echo 'go test of all packages; a line each, and what fails at once'
-	@{ go test -json -vet=off -timeout 45m -p 3 $(filter-out $(shell go list $(EMULATE)),$(shell go list ./...)); \
+	@{ go test -json -vet=off -timeout 20m -p 3 $(filter-out $(shell go list $(EMULATE)),$(shell go list ./...)); \
 		go test -json -vet=off -timeout 60m -p 2 $(EMULATE); } | .build/summary
 
 race: need-test ## the tests of packages where goroutines meet, under the race detector
