@@ -46,9 +46,11 @@ func (w *world) startByKeys(model string) startedRun {
 func TestRun_isSeenAsItHappens(t *testing.T) {
 	const lines = 5
 	text, long := words(20), words(longParagraphs)
-	command := "echo line-1; "
-	for i := 2; i <= lines; i++ {
-		command += fmt.Sprintf("until [ -e go-%d ]; do sleep 0.05; done; echo line-%d; ", i-1, i)
+	// Live news are not kept: what was written before the page followed the run is shown when the
+	// call has ended. So each line is written until it was seen.
+	command := ""
+	for i := 1; i <= lines; i++ {
+		command += fmt.Sprintf("until [ -e go-%d ]; do echo line-%d; sleep 0.1; done; ", i, i)
 	}
 	w := newWorld(t, setup{scripts: map[string]string{
 		"stream":  fmt.Sprintf("piece: %d\npace: 4ms\nelse: {text: %q}\n", len(text)/500, text),
