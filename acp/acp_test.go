@@ -193,7 +193,14 @@ func TestStream(t *testing.T) {
 			return a + s.add("a") + s.add("bc") + s.whole("abc")
 		}, "abc"},
 		"other": {func(s *stream) string { a := s.add("ab"); s.reset(); return a + s.add("x") + s.whole("xy") }, "ab\n\nxy"},
-		"next":  {func(s *stream) string { return s.add("a") + s.whole("a") + s.add("a") + s.whole("a") }, "aa"},
+		"again": {func(s *stream) string {
+			a := s.add("ab") + s.take(&api.Live{Text: "a", Again: true}) + s.add("bc")
+			return a + s.take(&api.Live{Text: "abcd", Again: true}) + s.whole("abcde")
+		}, "abcde"},
+		"the end again": {func(s *stream) string {
+			return s.add("abc") + s.take(&api.Live{Text: "cd", Again: true}) + s.add("e") + s.whole("abcdef")
+		}, "abcdef"},
+		"next": {func(s *stream) string { return s.add("a") + s.whole("a") + s.add("a") + s.whole("a") }, "aa"},
 	} {
 		var s stream
 		if got := c.do(&s); got != c.want {

@@ -105,6 +105,16 @@ type stream struct {
 	lost      bool // a part of it did not come: the rest is told when all of it is there
 }
 
+// take takes live news, and returns what is to be told.
+func (s *stream) take(l *api.Live) string {
+	if l.Again {
+		s.now = ""
+		// Of a long text only the end comes again.
+		s.lost = s.lost || !strings.HasPrefix(s.sent, l.Text) && !strings.HasPrefix(l.Text, s.sent)
+	}
+	return s.add(l.Text)
+}
+
 // add takes a further part, and returns what is to be told.
 func (s *stream) add(part string) string {
 	s.now += part
@@ -142,9 +152,9 @@ const liveEvery = 250 * time.Millisecond
 func (v *view) live(l *api.Live) {
 	switch l.Kind {
 	case "text":
-		v.tell(v.text.add(l.Text), sdk.UpdateAgentMessageText)
+		v.tell(v.text.take(l), sdk.UpdateAgentMessageText)
 	case "reasoning":
-		v.tell(v.thought.add(l.Text), sdk.UpdateAgentThoughtText)
+		v.tell(v.thought.take(l), sdk.UpdateAgentThoughtText)
 	case "reset":
 		v.text.reset()
 		v.thought.reset()
@@ -152,6 +162,9 @@ func (v *view) live(l *api.Live) {
 		c := v.shown[l.Call]
 		if c == nil {
 			return
+		}
+		if l.Again {
+			c.output = ""
 		}
 		c.output += l.Text
 		c.output = strings.ToValidUTF8(c.output[max(0, len(c.output)-outputBytesMax):], "")

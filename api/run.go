@@ -314,6 +314,7 @@ type Live struct {
 	Name   string `json:"name,omitempty" doc:"of the tool"`
 	Call   string `json:"call,omitempty" doc:"of an output"`
 	Text   string `json:"text,omitempty"`
+	Again  bool   `json:"again,omitempty" doc:"the text is the end of all that was sent of it so far, and takes its place; for a client that begins to follow in the middle"`
 }
 
 // LiveGap says that live news were dropped because they came faster than they

@@ -3,7 +3,10 @@ package store
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"encoding/json"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +20,8 @@ import (
 
 // Bounds of live news.
 const (
-	livePrefix      = "live." // live.<tenant>.<root>[.<call>…].=
+	livePrefix      = "live." // live.<tenant>.<root>[.<call>…].= for all, ….=.<name> for one visitor
+	liveAsk         = "live.ask"
 	liveBytesMax    = 256 << 10
 	liveQueueMax    = 512
 	liveQueueBytes  = 2 << 20
@@ -35,7 +39,22 @@ type Live struct {
 	mu       sync.RWMutex // guards what follows
 	visitors map[liveKey]map[*liveVisitor]struct{}
 	count    int
+	keepers  map[*liveKeeper]struct{}
+	asked    bool           // there is a subscription of liveAsk
 	outgoing chan *nats.Msg // nil = nothing has been sent yet
+}
+
+// liveKeeper has what is on its way already.
+type liveKeeper struct {
+	key   liveKey
+	recap func(join func(pieces [][]byte))
+}
+
+// liveAsked is the message by which a visitor asks the other servers for what is on its way.
+type liveAsked struct {
+	Tenant string    `json:"tenant"`
+	Root   thread.ID `json:"root"`
+	Name   string    `json:"name"` // of the visitor
 }
 
 type liveKey struct {
@@ -49,10 +68,12 @@ type liveVisitor struct {
 	wake  chan struct{}
 	stop  chan struct{}
 
-	mu    sync.Mutex // guards what follows
-	queue [][]byte
-	bytes int
-	lost  int
+	mu sync.Mutex // guards what follows
+	// behind are threads of which it has still to get a recap: what is published before is in there.
+	behind map[thread.ID]struct{}
+	queue  [][]byte
+	bytes  int
+	lost   int
 }
 
 // liveConfig of a Live.
@@ -67,7 +88,7 @@ type liveConfig struct {
 
 // newLive returns a Live.
 func newLive(c liveConfig) *Live {
-	return &Live{c: c, visitors: map[liveKey]map[*liveVisitor]struct{}{}}
+	return &Live{c: c, visitors: map[liveKey]map[*liveVisitor]struct{}{}, keepers: map[*liveKeeper]struct{}{}}
 }
 
 // Publish sends news about a thread to those who watch it or one above it. It
@@ -81,8 +102,63 @@ func (l *Live) Publish(tenant string, id thread.ID, data []byte) {
 	data = bytes.Clone(data)
 	l.deliver(tenant, id, data)
 	if l.c.NC != nil {
-		l.send(tenant, id, data)
+		l.send(tenant, id, ".=", data)
 	}
+}
+
+// Keep calls recap for each visitor that comes to a thread or one above it. recap calls join
+// once, with what is on its way already; what this server publishes about the thread goes to
+// that visitor from then on. So nothing is left out or told twice if recap and those who
+// publish hold one lock. cancel may be repeated.
+func (l *Live) Keep(tenant string, id thread.ID, recap func(join func(pieces [][]byte))) (cancel func()) {
+	k := &liveKeeper{liveKey{tenant, id}, recap}
+	l.mu.Lock()
+	l.keepers[k] = struct{}{}
+	first := l.c.NC != nil && !l.asked
+	l.asked = l.asked || first
+	l.mu.Unlock()
+	if first {
+		_, err := l.c.NC.Subscribe(liveAsk, l.answer)
+		if err == nil {
+			err = l.flush()
+		}
+		if err != nil {
+			l.c.Log.Warn("visitors of other servers hear nothing of what is on its way already", "err", err)
+		}
+	}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.keepers, k)
+	}
+}
+
+// answer sends to a visitor of another server.
+func (l *Live) answer(m *nats.Msg) {
+	var who liveAsked
+	if json.Unmarshal(m.Data, &who) != nil || strings.ContainsAny(who.Name, ".*> ") || who.Name == "" {
+		return
+	}
+	l.mu.RLock()
+	keepers := l.beneath(liveKey{who.Tenant, who.Root})
+	l.mu.RUnlock()
+	for _, k := range keepers {
+		k.recap(func(pieces [][]byte) {
+			for _, data := range pieces {
+				l.send(who.Tenant, who.Root, ".=."+who.Name, data)
+			}
+		})
+	}
+}
+
+// beneath are the keepers of a thread and of those beneath it. Preconditions: mu is held.
+func (l *Live) beneath(root liveKey) (list []*liveKeeper) {
+	for k := range l.keepers {
+		if k.key.tenant == root.tenant && (k.key.id == root.id || strings.HasPrefix(string(k.key.id), string(root.id)+"/")) {
+			list = append(list, k)
+		}
+	}
+	return list
 }
 
 func (l *Live) deliver(tenant string, id thread.ID, data []byte) {
@@ -90,13 +166,13 @@ func (l *Live) deliver(tenant string, id thread.ID, data []byte) {
 	defer l.mu.RUnlock()
 	for at := id; at != ""; at, _ = at.Parent() {
 		for v := range l.visitors[liveKey{tenant, at}] {
-			v.push(data)
+			v.news(id, data)
 		}
 	}
 }
 
 // send hands news to the one who writes to the network, or drops it.
-func (l *Live) send(tenant string, id thread.ID, data []byte) {
+func (l *Live) send(tenant string, id thread.ID, to string, data []byte) {
 	name, err := liveSubject(tenant, id)
 	if err != nil {
 		return
@@ -109,7 +185,7 @@ func (l *Live) send(tenant string, id thread.ID, data []byte) {
 	}
 	l.mu.Unlock()
 	select {
-	case l.outgoing <- &nats.Msg{Subject: name + ".=", Data: data}:
+	case l.outgoing <- &nats.Msg{Subject: name + to, Data: data}:
 	default:
 	}
 }
@@ -135,7 +211,8 @@ func liveSubject(tenant string, id thread.ID) (string, error) {
 }
 
 // Subscribe visits, one after the other and in order, what is published about a
-// thread and those beneath it. A slow visitor loses the oldest; lost says how
+// thread and those beneath it; first what is on its way already, if it is kept. What another
+// server keeps may come behind the first that it publishes. A slow visitor loses the oldest; lost says how
 // many before this one. cancel may be repeated and does not wait for a visit
 // that is under way; no other begins.
 func (l *Live) Subscribe(tenant string, root thread.ID, visit func(data []byte, lost int)) (cancel func(), err error) {
@@ -147,45 +224,80 @@ func (l *Live) Subscribe(tenant string, root thread.ID, visit func(data []byte, 
 		return nil, err
 	}
 	v := &liveVisitor{visit: visit, wake: make(chan struct{}, 1), stop: make(chan struct{})}
-	if err := l.add(liveKey{tenant, root}, v); err != nil {
+	keepers, err := l.add(liveKey{tenant, root}, v)
+	if err != nil {
 		return nil, err
 	}
 	leave := func() { l.remove(liveKey{tenant, root}, v) }
 	if l.c.NC != nil {
 		// Our own do not come back: the connection has no echo.
-		sub, err := l.c.NC.Subscribe(name+".>", func(m *nats.Msg) { v.push(m.Data) })
-		if err == nil {
-			ctx, done := context.WithTimeout(context.Background(), liveCallTimeout)
-			err = l.c.NC.FlushWithContext(ctx)
-			done()
-		}
+		sub, err := l.subscribe(name, liveAsked{tenant, root, rand.Text()}, v)
 		if err != nil {
 			leave()
 			return nil, classify(err, "watch live news")
 		}
 		leave = func() { _ = sub.Unsubscribe(); l.remove(liveKey{tenant, root}, v) }
 	}
+	for _, k := range keepers {
+		k.recap(func(pieces [][]byte) { v.join(k.key.id, pieces) })
+	}
 	l.c.Go(func() { v.run(l.c.Done) })
 	return sync.OnceFunc(func() { leave(); close(v.stop) }), nil
 }
 
-func (l *Live) add(key liveKey, v *liveVisitor) error {
+// subscribe lets a visitor hear the other servers, and asks them for what is on its way already.
+func (l *Live) subscribe(subject string, who liveAsked, v *liveVisitor) (*nats.Subscription, error) {
+	ask, err := json.Marshal(who)
+	if err != nil {
+		return nil, err
+	}
+	sub, err := l.c.NC.Subscribe(subject+".>", func(m *nats.Msg) {
+		if strings.HasSuffix(m.Subject, ".=") || strings.HasSuffix(m.Subject, ".=."+who.Name) {
+			v.push(m.Data)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err = l.flush(); err == nil {
+		err = l.c.NC.Publish(liveAsk, ask)
+	}
+	if err != nil {
+		_ = sub.Unsubscribe()
+	}
+	return sub, err
+}
+
+// flush waits until the network's server knows of all subscriptions.
+func (l *Live) flush() error {
+	ctx, done := context.WithTimeout(context.Background(), liveCallTimeout)
+	defer done()
+	return l.c.NC.FlushWithContext(ctx)
+}
+
+// add makes a visitor known, and returns those that have a recap for it.
+func (l *Live) add(key liveKey, v *liveVisitor) ([]*liveKeeper, error) {
 	select {
 	case <-l.c.Done:
-		return errs.New(errs.Unavailable, "the store was closed")
+		return nil, errs.New(errs.Unavailable, "the store was closed")
 	default:
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.count >= liveVisitorsMax {
-		return errs.New(errs.Limit, "%d watch live news already", l.count)
+		return nil, errs.New(errs.Limit, "%d watch live news already", l.count)
 	}
 	l.count++
 	if l.visitors[key] == nil {
 		l.visitors[key] = map[*liveVisitor]struct{}{}
 	}
 	l.visitors[key][v] = struct{}{}
-	return nil
+	keepers := l.beneath(key)
+	v.behind = make(map[thread.ID]struct{}, len(keepers))
+	for _, k := range keepers {
+		v.behind[k.key.id] = struct{}{}
+	}
+	return keepers, nil
 }
 
 func (l *Live) remove(key liveKey, v *liveVisitor) {
@@ -194,6 +306,26 @@ func (l *Live) remove(key liveKey, v *liveVisitor) {
 	l.count--
 	if delete(l.visitors[key], v); len(l.visitors[key]) == 0 {
 		delete(l.visitors, key)
+	}
+}
+
+// join pushes what is on its way already. What is published about the thread comes behind it.
+func (v *liveVisitor) join(id thread.ID, pieces [][]byte) {
+	for _, data := range pieces {
+		v.push(data)
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.behind, id)
+}
+
+// news pushes what is published about a thread of this server.
+func (v *liveVisitor) news(id thread.ID, data []byte) {
+	v.mu.Lock()
+	_, behind := v.behind[id]
+	v.mu.Unlock()
+	if !behind {
+		v.push(data)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,6 +90,96 @@ func TestLive_reachesThoseAboveOfTheTenant(t *testing.T) {
 			below.want(t, "the sub-agent", "two", "three")
 			beside.want(t, "its sibling")
 			foreign.want(t, "another tenant")
+		})
+	}
+}
+
+// Those who come in the middle first hear what is kept, and they alone.
+func TestLive_recap(t *testing.T) {
+	url, _ := storetest.External(t)
+	for name, servers := range map[string][2]*store.Store{
+		"in one process":   slicesOf(storetest.Open(t, store.Config{})),
+		"over two servers": {storetest.Open(t, store.Config{URL: url}), storetest.Open(t, store.Config{URL: url})},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			from, to := servers[0], servers[1]
+			root, calls := thread.NewID(), atomic.Int32{}
+			keep := func(tenant string, id thread.ID, text string) func() {
+				return from.Live().Keep(tenant, id, func(join func([][]byte)) { calls.Add(1); join([][]byte{[]byte(text), []byte("more")}) })
+			}
+			asked := make(chan struct{})
+			empty := from.Live().Keep("a", root, func(join func([][]byte)) { join(nil); close(asked) })
+			first, _ := listen(t, to, "a", root)
+			<-asked
+			empty()
+			done := keep("a", root.Sub("c"), "kept")
+			keep("a", root.Sub("c").Sub("d"), "deep")
+			keep("a", thread.NewID(), "other")
+			keep("b", root, "foreign")
+			from.Live().Publish("a", root, []byte("one"))
+			first.want(t, "who was there", "one")
+			below, _ := listen(t, to, "a", root.Sub("c").Sub("d"))
+			below.want(t, "who comes to the lowest", "deep", "more")
+			beside, _ := listen(t, to, "a", root.Sub("c-2"))
+			top, _ := listen(t, to, "a", root)
+			storetest.Eventually(t, "both are heard", func() error {
+				if got, _ := top.got(); len(got) < 4 {
+					return fmt.Errorf("heard %q", got)
+				}
+				return nil
+			})
+			from.Live().Publish("a", root, []byte("two"))
+			first.want(t, "who was there", "one", "two")
+			got, _ := top.got()
+			slices.Sort(got[:4])
+			if d := cmp.Diff([]string{"deep", "kept", "more", "more"}, got[:4]); d != "" {
+				t.Errorf("who comes to the top hears\n%s", d)
+			}
+			done()
+			late, _ := listen(t, to, "a", root.Sub("c"))
+			late.want(t, "who comes when one has ended", "deep", "more")
+			beside.want(t, "its sibling")
+			if n := calls.Load(); n != 4 {
+				t.Errorf("it was told %d times, not 4", n)
+			}
+		})
+	}
+}
+
+// What is published while one begins to listen is heard once: in what is kept, or behind it.
+func TestLive_recapIsExact(t *testing.T) {
+	s := storetest.Open(t, store.Config{})
+	id := thread.NewID()
+	var mu sync.Mutex
+	var all []string
+	defer s.Live().Keep("a", id, func(join func([][]byte)) {
+		mu.Lock()
+		defer mu.Unlock()
+		join([][]byte{[]byte(strings.Join(all, " "))})
+	})()
+	const n, visitors = 300, 20
+	ears := make([]*ear, visitors)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range n {
+			mu.Lock()
+			all = append(all, fmt.Sprint(i))
+			s.Live().Publish("a", id, fmt.Append(nil, i))
+			mu.Unlock()
+		}
+	})
+	for i := range ears {
+		ears[i], _ = listen(t, s, "a", id)
+	}
+	wg.Wait()
+	want := strings.Join(all, " ")
+	for i, e := range ears {
+		storetest.Eventually(t, "all of it", func() error {
+			got, lost := e.got()
+			if text := strings.TrimSpace(strings.Join(got, " ")); text != want || lost > 0 {
+				return fmt.Errorf("visitor %d heard %q, %d lost", i, text, lost)
+			}
+			return nil
 		})
 	}
 }

@@ -168,6 +168,9 @@ type Live struct {
 	Name   string       `json:"name,omitempty"`
 	Call   string       `json:"call,omitempty"`
 	Text   string       `json:"text,omitempty"`
+	// Again: Text begins with what was sent before, or with the end of that, and takes its place.
+	// It is for a client that begins to follow in the middle.
+	Again bool `json:"again,omitempty"`
 }
 
 // Change is a path of the workspace, any bytes, and what became of it: "add",

@@ -62,6 +62,10 @@ const (
 // wherever they are. It may lose some. Publish never blocks. store.Live is one.
 type Wire interface {
 	Publish(tenant string, id thread.ID, data []byte)
+	// Keep calls recap for each visitor that comes to the thread or one above it. recap calls
+	// join once, with what is on its way already; what this server publishes about the thread goes
+	// to that visitor from then on. cancel may be repeated.
+	Keep(tenant string, id thread.ID, recap func(join func(pieces [][]byte))) (cancel func())
 	// Subscribe visits what is published about a thread and those beneath it
 	// until cancel is called; a slow visitor loses the oldest, and is told how many.
 	Subscribe(tenant string, root thread.ID, visit func(data []byte, lost int)) (cancel func(), err error)

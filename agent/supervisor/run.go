@@ -77,6 +77,7 @@ func (d *driver) run(ctx context.Context, log thread.Log, blobs thread.Blobs, s 
 	if err != nil {
 		return agent.Outcome{}, d.stuck(ctx, log, s, runs.ReasonModel, err)
 	}
+	defer w.Recap()()
 	d.runner.Store(&r)
 	r.Notify() // what came in since the log was read
 	return r.Run(ctx)

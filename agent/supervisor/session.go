@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -58,6 +57,7 @@ type session struct {
 	machine agent.Machine
 	id      string // of the machine with its boot, "" = none
 	x       *externals
+	recap   *runs.Recap // nil = no live news
 }
 
 // newSession returns a session with nothing opened.
@@ -162,11 +162,8 @@ func (w *session) Parts(ctx context.Context) (agent.Parts, error) {
 		Now: w.c.Now, Logger: w.c.Logger,
 	}
 	if w.c.Wire != nil {
-		p.Live = func(l runs.Live) {
-			if data, err := json.Marshal(l); err == nil {
-				w.c.Wire.Publish(w.c.Tenant, w.c.Thread, data)
-			}
-		}
+		w.recap = &runs.Recap{Send: func(data []byte) { w.c.Wire.Publish(w.c.Tenant, w.c.Thread, data) }}
+		p.Live = w.recap.Add
 	}
 	if w.c.Plugins != nil {
 		p.Plugins = w.c.Plugins(w.c.Tenant)
@@ -193,6 +190,14 @@ func (w *session) Parts(ctx context.Context) (agent.Parts, error) {
 	return p, nil
 }
 
+// Recap lets clients that begin to follow hear what is on its way, until cancel is called.
+func (w *session) Recap() (cancel func()) {
+	if w.recap == nil {
+		return func() {}
+	}
+	return w.c.Wire.Keep(w.c.Tenant, w.c.Thread, w.recap.Tell)
+}
+
 // addExternals adds the tools that are not built in.
 func (w *session) addExternals(ctx context.Context, p *agent.Parts) error {
 	x, err := w.externals(ctx)
@@ -211,6 +216,9 @@ func (w *session) applied(ctx context.Context, e thread.Event) {
 		if f := w.x.finished(ctx, done); f != nil {
 			w.c.Later(f)
 		}
+	}
+	if w.recap != nil {
+		w.recap.Applied(e)
 	}
 	if w.c.Applied != nil {
 		w.c.Applied(e)

@@ -19,7 +19,8 @@ import (
 // order; nothing is polled. A slow reader holds up no writer and no other reader:
 // its events wait in the log, live news are merged, and beyond a bound the oldest
 // are dropped and counted (followItem.Lost). News about an answer never come before
-// the events that they rest on.
+// the events that they rest on, nor after the one that has all of it. A reader that comes in
+// the middle first gets what is on its way already (api.Live.Again).
 //
 // Next is for one goroutine; Close may be called from any and waits for all
 // that openFollow started.
@@ -70,6 +71,7 @@ type followSource struct {
 
 	// Of the goroutine that calls Next.
 	cursors  map[thread.ID]uint64 // the last event that was taken of each watched thread
+	answered map[thread.ID]uint64 // its last answer of a model
 	wasLive  bool
 	state    string               // of the run's end, "" = it goes on
 	endSeq   uint64               // of the run's last event
@@ -88,7 +90,7 @@ type logged struct {
 func openFollow(ctx context.Context, t followTopic) (*followSource, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &followSource{
-		t: t, ctx: ctx, cancel: cancel, events: make(chan logged, 16), news: newNews(), cursors: map[thread.ID]uint64{},
+		t: t, ctx: ctx, cancel: cancel, events: make(chan logged, 16), news: newNews(), cursors: map[thread.ID]uint64{}, answered: map[thread.ID]uint64{},
 	}
 	if t.Watch != nil {
 		// Before the log is read: so nothing falls between the two.
@@ -201,18 +203,23 @@ func (s *followSource) nextLive() (followItem, bool) {
 		s.wasLive = false
 		return followItem{}, false
 	}
-	l, lost, ok := s.news.take(func(l *api.Live) bool {
-		at, known := s.cursors[thread.ID(l.Thread)]
-		return known && l.After <= at || !known && len(s.cursors) > followThreadsMax
-	}, s.discover)
-	s.wasLive = ok || lost > 0
-	if lost > 0 {
-		return followItem{Lost: lost}, true
+	for {
+		l, lost, ok := s.news.take(func(l *api.Live) bool {
+			at, known := s.cursors[thread.ID(l.Thread)]
+			return known && l.After <= at || !known && len(s.cursors) > followThreadsMax
+		}, s.discover)
+		s.wasLive = ok || lost > 0
+		if lost > 0 {
+			return followItem{Lost: lost}, true
+		}
+		if !ok {
+			return followItem{}, false
+		}
+		if l.Kind != "output" && l.After < s.answered[thread.ID(l.Thread)] {
+			continue // the log has all of that answer
+		}
+		return followItem{Thread: thread.ID(l.Thread), Live: &l}, true
 	}
-	if !ok {
-		return followItem{}, false
-	}
-	return followItem{Thread: thread.ID(l.Thread), Live: &l}, true
 }
 
 // discover begins to watch a sub-agent that made itself heard.
@@ -238,6 +245,9 @@ func (s *followSource) take(ctx context.Context, l logged) (it followItem, ok bo
 	}
 	e := l.event
 	s.cursors[l.thread] = e.Seq
+	if _, is := e.Body.(thread.ModelCompleted); is {
+		s.answered[l.thread] = e.Seq
+	}
 	root := l.thread == s.t.Thread
 	if root && e.Run != s.t.Run && e.Run != "" {
 		return followItem{}, false, s.noteEnd(ctx, e, false)

@@ -242,6 +242,31 @@ func TestLive_isJoined(t *testing.T) {
 
 // While the stream is not read, writers are not held up, memory is bounded, and
 // what was lost is said.
+// Who comes in the middle gets what there is so far, once, and nothing that the log has.
+func TestLive_again(t *testing.T) {
+	w := newWorld(t)
+	w.add(root, run, thread.ModelCompleted{}, input("more"))
+	s := w.open(nil)
+	text := api.Live{Thread: string(root), Run: string(run), After: 5, Kind: "text"}
+	with := func(text api.Live, more string, again bool) api.Live {
+		text.Text, text.Again = more, again
+		return text
+	}
+	old := text
+	old.After = 3
+	output := text
+	output.Kind, output.Call = "output", "c"
+	for _, l := range []api.Live{
+		with(old, "in the log", true), with(text, "lo", false), with(output, "x", false), with(text, "Hello", true), with(text, ", you", false), with(output, "y", true), with(output, "z", false),
+	} {
+		w.live(l)
+	}
+	want(t, next(t, s, 4), "2 run.started", "3 input", "4 model.completed", "5 input")
+	want(t, next(t, s, 2), "live text Hello, you", "live output yz")
+	w.add(root, run, ended())
+	want(t, next(t, s, 0), "6 run.ended", "end succeeded 6", "-")
+}
+
 func TestSlowReader_holdsUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/skete-dev/skete/api"
@@ -29,6 +30,15 @@ func newNews() *news { return &news{wake: make(chan struct{}, 1)} }
 func (n *news) add(l api.Live) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if l.Again { // what came of it so far is in there
+		n.list = slices.DeleteFunc(n.list, func(had api.Live) bool {
+			same := had.Kind == l.Kind && had.Thread == l.Thread && had.Run == l.Run && had.Index == l.Index && had.Call == l.Call
+			if same {
+				n.bytes -= len(had.Text)
+			}
+			return same
+		})
+	}
 	n.bytes += len(l.Text)
 	if k := len(n.list) - 1; k >= 0 && continues(n.list[k], l) {
 		n.list[k].Text += l.Text
@@ -54,7 +64,7 @@ func continues(a, b api.Live) bool {
 		return false
 	}
 	return len(a.Text)+len(b.Text) <= joinMax && a.Kind == b.Kind && a.Thread == b.Thread && a.Run == b.Run && a.After == b.After &&
-		a.Index == b.Index && a.Call == b.Call && b.Name == ""
+		a.Index == b.Index && a.Call == b.Call && b.Name == "" && !b.Again
 }
 
 // drop counts news that were lost before they came here.

@@ -78,6 +78,15 @@ test("live text goes when the answer is there, and when it is void", () => {
 	f.news({ ...live, text: "Hel" }, "now");
 	f.news({ ...live, text: "lo" }, "now");
 	expect(f.thread("t").items.at(-1)).toMatchObject({ kind: "text", text: "Hello", streaming: true });
+	f.news({ ...live, text: "Hello, ", again: true }, "now");
+	f.news({ ...live, text: "you" }, "now");
+	expect(f.thread("t").items.at(-1)).toMatchObject({ kind: "text", text: "Hello, you", streaming: true });
+	for (const _ of "12") {
+		f.news({ ...live, kind: "tool_call", index: 0, name: "edit", again: true }, "now");
+		f.news({ ...live, kind: "tool_args", index: 0, text: "{", again: true }, "now");
+	}
+	f.news({ ...live, kind: "tool_args", index: 0, text: "}" }, "now");
+	expect(f.thread("t").items.at(-1)).toMatchObject({ kind: "call", tool: "edit", argsText: "{}" });
 	f.news({ ...live, kind: "reset" }, "now");
 	expect(f.thread("t").items.length).toBe(1);
 	f.news({ ...live, text: "x" }, "now");

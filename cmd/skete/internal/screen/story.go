@@ -514,7 +514,7 @@ func (s *Story) live(br *branch, l api.Live) {
 	if l.Kind == "output" {
 		c := br.calls[l.Call]
 		if c != nil && !c.done {
-			c.output = tail(c.output+l.Text, liveBytesMax)
+			c.output = joined(c.output, l)
 		}
 		return
 	}
@@ -523,18 +523,29 @@ func (s *Story) live(br *branch, l api.Live) {
 	}
 	switch l.Kind {
 	case "text":
-		br.text = tail(br.text+l.Text, liveBytesMax)
+		br.text = joined(br.text, l)
 	case "reasoning":
-		br.thinking = tail(br.thinking+l.Text, liveBytesMax)
+		br.thinking = joined(br.thinking, l)
 	case "tool_call":
-		br.writing = append(br.writing, &call{tool: Clean(l.Name)})
+		if !l.Again || l.Index >= len(br.writing) {
+			br.writing = append(br.writing, &call{tool: Clean(l.Name)})
+		}
 	case "tool_args":
 		if n := len(br.writing); n > 0 {
-			br.writing[n-1].written = tail(br.writing[n-1].written+l.Text, liveBytesMax)
+			c := br.writing[min(l.Index, n-1)]
+			c.written = joined(c.written, l)
 		}
 	case "reset":
 		br.void()
 	}
+}
+
+// joined is the end of a text with a piece more of it, or anew.
+func joined(had string, l api.Live) string {
+	if l.Again {
+		had = ""
+	}
+	return tail(had+l.Text, liveBytesMax)
 }
 
 // tail keeps the end of a text.

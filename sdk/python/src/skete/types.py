@@ -707,6 +707,9 @@ class Limits(TypedDict):
 class Live(TypedDict):
     # the thread's last event when it was sent
     after: int
+    # the text is the end of all that was sent of it so far, and takes its place; for a client that begins to follow
+    # in the middle
+    again: NotRequired[bool]
     # of an output
     call: NotRequired[str]
     # which call of the answer, from 0

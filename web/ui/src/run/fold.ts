@@ -82,7 +82,6 @@ export interface CallItem extends Base {
 	bytes: number;
 	/** live is the end of what it wrote so far. */
 	live: string;
-	liveBytes: number;
 	asked?: AskFold;
 	todos?: TodoData[];
 	/** before is the plan that todos replaced. */
@@ -327,7 +326,7 @@ export class ThreadFold {
 		for (const was of old.items) {
 			if (was.kind !== "call" || !was.live) continue;
 			const now = this.callItem(was.call);
-			if (now && !now.endedSeq) this.put({ ...now, live: was.live, liveBytes: was.liveBytes });
+			if (now && !now.endedSeq) this.put({ ...now, live: was.live });
 		}
 	}
 
@@ -379,23 +378,22 @@ export class ThreadFold {
 	news(l: Live, now: string): void {
 		if (l.kind === "reset") this.settle();
 		else if (l.kind === "output") this.output(l);
-		else if (l.kind === "tool_call") this.streamCall(l, now, l.name ?? "", "");
-		else if (l.kind === "tool_args") this.streamCall(l, now, "", l.text ?? "");
-		else this.stream(l.kind, l.text ?? "", now);
+		else if (l.kind === "tool_call" || l.kind === "tool_args") this.streamCall(l, now);
+		else this.stream(l, l.kind, now);
 	}
 
-	private stream(kind: "text" | "reasoning", more: string, now: string): void {
-		this.live[kind] += more;
+	private stream(l: Live, kind: "text" | "reasoning", now: string): void {
+		this.live[kind] = joined(this.live[kind], l);
 		const base = { key: `l:${kind}`, seq: this.seq + 1, at: now, step: this.step + 1, streaming: true, text: this.live[kind] };
 		this.putLive(kind === "text" ? { ...base, kind } : { ...base, kind, tookMS: 0 });
 	}
 
-	private streamCall(l: Live, now: string, name: string, more: string): void {
+	private streamCall(l: Live, now: string): void {
 		const key = `l:call:${l.index ?? 0}`;
 		const old = this.item(key) as CallItem | undefined;
-		const argsText = ((old?.argsText ?? "") + more).slice(-liveBytesMax);
+		const argsText = joined(old?.argsText ?? "", l).slice(-liveBytesMax);
 		const base = { key, seq: this.seq + 1, at: now, step: this.step + 1 };
-		this.putLive({ ...newCall(base, "", old?.tool || name, undefined), state: "streaming", argsText });
+		this.putLive({ ...newCall(base, "", l.name || old?.tool || "", undefined), state: "streaming", argsText });
 	}
 
 	private putLive(item: Item): void {
@@ -406,10 +404,12 @@ export class ThreadFold {
 	private output(l: Live): void {
 		const item = l.call ? this.callItem(l.call) : undefined;
 		if (!item || item.endedSeq) return;
-		const text = l.text ?? "";
-		this.put({ ...item, live: (item.live + text).slice(-liveBytesMax), liveBytes: item.liveBytes + text.length });
+		this.put({ ...item, live: joined(item.live, l).slice(-liveBytesMax) });
 	}
 }
+
+/** joined is a text with a piece more of it, or anew. */
+const joined = (had: string, l: Live) => (l.again ? "" : had) + (l.text ?? "");
 
 /** newCall has all fields from the beginning: copies of objects of one shape are cheap, and a long
  * run makes tens of thousands of them. */
@@ -436,7 +436,6 @@ function newCall(base: Base, call: string, tool: string, args: unknown, blob?: s
 		output: "",
 		bytes: 0,
 		live: "",
-		liveBytes: 0,
 		asked: undefined,
 		todos: undefined,
 		before: undefined,

@@ -1,6 +1,6 @@
 // The plan of a way back: what it would do, path by path. Nothing is done before it is agreed to.
 
-import { useCallback, useContext, useEffect, useRef, useState } from "react";
+import { useCallback, useContext, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { get, Problem, post } from "../api/http";
 import { useSandbox } from "../api/queries";
 import type { Sandbox } from "../api/types";
@@ -152,8 +152,8 @@ export default function PlanDialog({ sandbox, request, refused, onClose, onDone,
 	// Another plan is another question: what agreed to the last one must not agree to this one.
 	const keep = useRef<HTMLButtonElement>(null);
 	const id = plan?.id;
-	useEffect(() => {
-		if (id) keep.current?.focus();
+	useLayoutEffect(() => {
+		if (id) keep.current?.focus(); // before a key can come that is meant for what is seen
 	}, [id]);
 	const close = () => {
 		if (busy !== "applying") onClose(); // its result is to be seen
