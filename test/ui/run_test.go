@@ -46,11 +46,9 @@ func (w *world) startByKeys(model string) startedRun {
 func TestRun_isSeenAsItHappens(t *testing.T) {
 	const lines = 5
 	text, long := words(20), words(longParagraphs)
-	// Live news are not kept: what was written before the page followed the run is shown when the
-	// call has ended. So each line is written until it was seen.
 	command := ""
 	for i := 1; i <= lines; i++ {
-		command += fmt.Sprintf("until [ -e go-%d ]; do echo line-%d; sleep 0.1; done; ", i, i)
+		command += fmt.Sprintf("echo line-%d; until [ -e go-%d ]; do sleep 0.1; done; ", i, i)
 	}
 	w := newWorld(t, setup{scripts: map[string]string{
 		"stream":  fmt.Sprintf("piece: %d\npace: 4ms\nelse: {text: %q}\n", len(text)/500, text),
@@ -95,6 +93,11 @@ func TestRun_isSeenAsItHappens(t *testing.T) {
 		id := w.startByKeys("command").ID
 		for i := 1; i <= lines; i++ {
 			do[string](w, "line", map[string]any{"line": fmt.Sprintf("line-%d", i)})
+			if i == lines-1 { // a page that is opened in the middle shows what was written so far
+				do[any](w, "open", map[string]any{"path": "/runs/" + id, "row": true})
+				do[string](w, "line", map[string]any{"line": "line-1"})
+				do[string](w, "line", map[string]any{"line": fmt.Sprintf("line-%d", i)})
+			}
 			run, err := w.c.Run(id).Get(w.ctx())
 			w.ok(err)
 			_, err = w.c.Sandbox(run.Sandbox).Files().Write(w.ctx(), fmt.Sprintf("/workspace/go-%d", i), nil, client.WriteOptions{})
