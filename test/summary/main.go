@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -52,6 +53,12 @@ const (
 // So many lines of a failed test are said again at the end: the last ones, or,
 // of one that was cut off, the first, which say where it stood.
 const linesAgain = 40
+
+// And behind all that so many lines of its own, each of at most so many bytes.
+const (
+	saidMax   = 8
+	saidBytes = 300
+)
 
 // What the race detector says when a check of its own fails, and of a race.
 const (
@@ -206,7 +213,27 @@ func (r *run) again() {
 		}
 		fmt.Printf("failed: %s\n%s", id, strings.Join(lines, ""))
 	}
+	for _, id := range r.failed {
+		fmt.Printf("failed: %s\n%s", id, strings.Join(said(r.output[id]), ""))
+	}
 }
+
+// said are the last lines that a test itself wrote, without what its servers logged.
+func said(lines []string) []string {
+	var own []string
+	for _, l := range lines {
+		if len(l) > saidBytes {
+			l = strings.ToValidUTF8(l[:saidBytes], "") + "…\n"
+		}
+		if ofTest.MatchString(l) {
+			own = append(own, l)
+		}
+	}
+	return own[max(0, len(own)-saidMax):]
+}
+
+// ofTest is what t.Log and t.Error write.
+var ofTest = regexp.MustCompile(`^\s+\w+_test\.go:\d+: `)
 
 func (r *run) close() int {
 	slices.SortFunc(r.slow, func(a, b timed) int { return cmp.Compare(b.seconds, a.seconds) })

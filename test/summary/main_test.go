@@ -3,7 +3,9 @@ package main
 import (
 	"os"
 	"slices"
+	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // What a package said when its process died belongs to the test that ran then,
@@ -27,6 +29,27 @@ func TestTake_namesTheTestThatWasCutOff(t *testing.T) {
 	}
 	if r.close() != 1 {
 		t.Error("a package that died is no success")
+	}
+}
+
+// What is said last of a failed test is what it wrote itself, and not much of it.
+func TestSaid(t *testing.T) {
+	lines := []string{"=== RUN   TestA\n", "    a_test.go:3: first\n", "        goes on\n"}
+	for range 20 {
+		lines = append(lines, "    a_test.go:7: "+strings.Repeat("é", 400)+"\n", "        time=now msg=request\n")
+	}
+	lines = append(lines, "--- FAIL: TestA (1s)\n")
+	got := said(lines)
+	if len(got) != saidMax {
+		t.Fatalf("%d lines: %q", len(got), got)
+	}
+	for _, l := range got {
+		if len(l) > saidBytes+4 || !utf8.ValidString(l) || !strings.HasPrefix(l, "    a_test.go:7: é") {
+			t.Errorf("a line is %q", l)
+		}
+	}
+	if got := said(lines[:3]); !slices.Equal(got, lines[1:2]) {
+		t.Errorf("it says %q", got)
 	}
 }
 
