@@ -64,7 +64,11 @@ func TestScale(t *testing.T) {
 	scrolled := scale[struct {
 		UI, Plain map[int]moved
 		Heap      int `json:"heap_mb"`
-	}](w, "scrolled", map[string]any{"rows": got.Total, "steps": []int{60, 400}, "frames": frames})
+		Rounds    int `json:"rounds"`
+	}](w, "scrolled", map[string]any{
+		"rows": got.Total, "steps": []int{60, 400}, "frames": frames, "fps_ratio": framesLeast, "p95_ratio": gapMost, "frame_ms": frameMS,
+	})
+	t.Logf("scrolled %d times", scrolled.Rounds)
 	for _, step := range []int{60, 400} {
 		ui, plain := scrolled.UI[step], scrolled.Plain[step]
 		t.Logf("%d pixels a frame: %+v, a plain list %+v", step, ui, plain)
