@@ -7,6 +7,7 @@ type Login struct {
 	Tenant string `json:"tenant"`
 	// User is the name by which sandboxed apps know the caller.
 	User   string   `json:"user"`
+	Name   string   `json:"name,omitempty" doc:"of the caller, for people"`
 	Scopes []string `json:"scopes"`
 	By     string   `json:"by" enum:"key,login,socket" doc:"how the server knows"`
 }

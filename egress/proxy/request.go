@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/skete-dev/skete/egress"
 )
@@ -24,6 +27,7 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 	if s == nil {
 		panic(http.ErrAbortHandler) // a connection that hand did not give
 	}
+	defer takeRest(w, r)()
 	host, why := s.hostOf(r)
 	if why != "" {
 		p.decided(host, s.port, r.Method, r.URL.EscapedPath(), egress.Verdict{Why: why})
@@ -59,6 +63,51 @@ func (p *Proxy) handle(w http.ResponseWriter, r *http.Request) {
 	}
 	p.decided(host, s.port, r.Method, q.Path, v, c.used()...)
 	p.forward(w, r, s, host, v.Limited, c)
+}
+
+// So much of a request's body is still taken behind its answer, and so long.
+const (
+	restBytesMax = 256 << 10
+	restWait     = time.Second
+)
+
+// takeRest returns what takes the rest of a short body before the answer to its request ends, as of
+// one that is refused. Over HTTP/2 the end resets what the client still sends, and curl 7.88 for
+// one then reports a fault of the stream, and not the answer. Over HTTP/1 the server does as much
+// by itself.
+func takeRest(w http.ResponseWriter, r *http.Request) func() {
+	if r.ProtoMajor != 2 || r.ContentLength <= 0 || r.ContentLength > restBytesMax {
+		return func() {}
+	}
+	body := &restBody{ReadCloser: r.Body}
+	r.Body = body
+	return func() {
+		if body.ended.Load() {
+			return
+		}
+		c := http.NewResponseController(w)
+		if c.Flush() == nil && c.SetReadDeadline(time.Now().Add(restWait)) == nil {
+			_, _ = io.Copy(io.Discard, body)
+		}
+	}
+}
+
+// restBody is a body that two may read: what sends it on can outlive the answer.
+type restBody struct {
+	io.ReadCloser
+	mu    sync.Mutex // of those who read
+	ended atomic.Bool
+}
+
+// Read implements io.Reader.
+func (b *restBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.ended.Store(true)
+	}
+	return n, err
 }
 
 // hides says what of a request would let requests follow that are not decided about. A

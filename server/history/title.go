@@ -77,7 +77,8 @@ func whoOf(r workspace.Revision) string {
 	case r.Actor == "agent":
 		return "the agent"
 	case r.Actor == "user" || strings.HasPrefix(r.Actor, byUser):
-		if _, name, _ := strings.Cut(r.Actor, " "); strings.HasPrefix(r.Actor, byUser+"key_") && name != "" {
+		id, name, _ := strings.Cut(strings.TrimPrefix(r.Actor, byUser), " ")
+		if name != "" && (strings.HasPrefix(id, "key_") || strings.HasPrefix(id, "usr_")) {
 			return clip.Text(name, labelMax)
 		}
 		return "by hand"

@@ -41,6 +41,7 @@ func TestWho(t *testing.T) {
 		{workspace.Revision{Actor: "api:ci"}, "API (ci)"},
 		{workspace.Revision{Actor: "user:key_1", Undoes: 3}, "by hand"},
 		{workspace.Revision{Actor: "user:key_1 ana of ops", Undoes: 3}, "ana of ops"},
+		{workspace.Revision{Actor: "user:usr_1 local", Undoes: 3}, "local"},
 		{workspace.Revision{Actor: "user:john doe", Undoes: 3}, "by hand"},
 	} {
 		if got := whoOf(c.Revision); got != c.want {

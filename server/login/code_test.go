@@ -64,6 +64,27 @@ func TestCodes(t *testing.T) {
 	}
 }
 
+// The local socket's user has a name that people know, in the browser too.
+func TestCodesOfTheLocalSocket(t *testing.T) {
+	kv := kvtest.NewMemory()
+	d := New(Config{KV: kv, Keys: key.NewRing(kv)})
+	local := auth.Identity{Tenant: key.DefaultTenant, Owner: "local", User: auth.UserOf(key.DefaultTenant, "local"), Scopes: key.Scopes{key.Admin}, Local: true}
+	code, _, err := d.Invite(t.Context(), local)
+	must(t, err)
+	id, err := d.Invited(t.Context(), code, true)
+	must(t, err)
+	if id.Who() != "local" {
+		t.Errorf("the code is for %q", id.Who())
+	}
+	cookie, err := d.Start(t.Context(), id)
+	must(t, err)
+	id, err = d.Find(t.Context(), cookie.Value)
+	must(t, err)
+	if id.Who() != "local" || id.Owner != local.User || id.Local {
+		t.Errorf("the browser is %+v", id)
+	}
+}
+
 // The address asks first; the button's request, from our own page, logs in.
 func TestCodesInABrowser(t *testing.T) {
 	kv := kvtest.NewMemory()

@@ -70,6 +70,7 @@ type record struct {
 	Key       string     `json:"key,omitempty"`
 	Scopes    key.Scopes `json:"scopes,omitempty"`
 	User      string     `json:"user"`
+	Name      string     `json:"name,omitempty"` // of the user, for people; that of a key is looked up
 	CreatedAt time.Time  `json:"created_at"`
 	ExpiresAt time.Time  `json:"expires_at"`
 }
@@ -89,7 +90,10 @@ func (d *Store) Start(ctx context.Context, id auth.Identity) (*http.Cookie, erro
 	if strings.HasPrefix(id.Owner, "key_") {
 		rec.Key = id.Owner
 	} else {
-		rec.Scopes = id.Scopes
+		rec.Scopes, rec.Name = id.Scopes, id.Name
+		if id.Owner == "local" {
+			rec.Name = id.Owner
+		}
 	}
 	data, err := json.Marshal(rec)
 	if err != nil {
@@ -133,7 +137,7 @@ func (d *Store) identity(ctx context.Context, rec record) (auth.Identity, error)
 	if !d.now().Before(rec.ExpiresAt) {
 		return auth.Identity{}, errLoggedOut()
 	}
-	id := auth.Identity{Tenant: rec.Tenant, Owner: rec.User, Scopes: rec.Scopes, Login: rec.ID, User: rec.User}
+	id := auth.Identity{Tenant: rec.Tenant, Owner: rec.User, Scopes: rec.Scopes, Login: rec.ID, User: rec.User, Name: rec.Name}
 	if rec.Key == "" {
 		return id, nil
 	}

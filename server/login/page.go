@@ -83,7 +83,7 @@ type whoamiOut struct{ Body api.Login }
 
 func (p pages) whoami(ctx context.Context, _ *struct{}) (*whoamiOut, error) {
 	id := auth.From(ctx)
-	out := api.Login{Tenant: id.Tenant, User: id.User, By: "key", Scopes: []string{}}
+	out := api.Login{Tenant: id.Tenant, User: id.User, Name: id.Name, By: "key", Scopes: []string{}}
 	switch {
 	case id.Login != "":
 		out.By = "login"
@@ -327,12 +327,12 @@ a{color:var(--main)}small{color:var(--quiet)}
 		b.WriteString(`<p>You are logged in. <a href="` + e(d.Next) + `">Go on</a></p>`)
 	case d.Who != nil:
 		b.WriteString(`<h1>You are logged in</h1>
-<p>Tenant <b>` + e(d.Who.Tenant) + `</b>, as ` + e(d.Who.User) + `.</p>
+<p>Tenant <b>` + e(d.Who.Tenant) + `</b>, as ` + e(d.Who.Who()) + `.</p>
 <p><a href="/">Sandboxes and runs</a></p>
 <form method="post" action="/logout"><button>Log out</button></form>`)
 	case d.Invited != nil:
 		b.WriteString(`<h1>Log in to skete</h1>
-<p>As <b>` + e(d.Invited.User) + `</b> of the tenant <b>` + e(d.Invited.Tenant) + `</b>.</p>
+<p>As <b>` + e(d.Invited.Who()) + `</b> of the tenant <b>` + e(d.Invited.Tenant) + `</b>.</p>
 <form method="post" action="/login">
 <input type="hidden" name="next" value="` + e(d.Next) + `"><input type="hidden" name="code" value="` + e(d.Code) + `">
 <button autofocus>Log in</button>

@@ -1,4 +1,5 @@
 // The way of a person who has never seen the page: each step is found by the words on it.
+// README's two pictures are made on it.
 import {until} from './page.mjs';
 
 export default async ({state: {page}, args}) => {
@@ -13,13 +14,23 @@ export default async ({state: {page}, args}) => {
     await dialog.getByRole('button', {name}).click();
     await dialog.waitFor({state: 'detached'});
   };
+  const shot = async (theme, name) => {
+    await page.evaluate((t) => { document.documentElement.dataset.theme = t; }, theme);
+    await page.mouse.move(0, 0);
+    await page.screenshot({path: args.shot.replace('NAME', name)});
+  };
   page.setDefaultTimeout(args.within);
+  await page.setViewportSize({width: 1400, height: 860});
   await page.getByRole('button', {name: 'Run the example'}).waitFor();
   const first = await page.locator('main').innerText();
   await click('Run the example');
+  await page.getByRole('button', {name: /^Approve/}).first().waitFor();
+  await page.getByRole('tabpanel', {name: 'Changes'}).getByText(/^Restore this file/).first().waitFor();
+  await shot('light', 'run-light');
   await click(/^Approve/);
   await click(/^Open the preview/);
   await total('8.10 €');
+  await shot('dark', 'run-dark');
   await page.getByRole('tab', {name: 'Changes'}).click();
   await way('Undo');
   await page.getByRole('tab', {name: 'Preview'}).click();

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,9 @@ func TestFirst_theExampleExplainsItself(t *testing.T) {
 		First string `json:"first"`
 		URL   string `json:"url"`
 		Log   string `json:"log"`
-	}](w.t, w.page, "first.mjs", map[string]any{"within": patience.Of(30 * time.Second).Milliseconds()})
+	}](w.t, w.page, "first.mjs", map[string]any{
+		"within": patience.Of(30 * time.Second).Milliseconds(), "shot": filepath.Join(pictures(t), "NAME.png"),
+	})
 	for _, said := range []string{"Machines work.", "gvisor", "There is no model to ask yet."} {
 		if !strings.Contains(got.First, said) {
 			t.Errorf("the first page does not say %q:\n%s", said, got.First)

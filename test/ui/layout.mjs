@@ -14,6 +14,8 @@ const frames = (page) => page.evaluate(() => new Promise((r) => requestAnimation
 // looked is what axe finds, in each of the themes.
 async function looked(page, args) {
   const out = {found: [], rules: 99};
+  // Panes are loaded with what they show.
+  if (args.shot) await until(args, 'the pane shows something', () => page.evaluate(() => [...document.querySelectorAll('[role=tabpanel]')].every((p) => p.hidden || p.innerText.trim() !== '')));
   if (!await page.evaluate(() => !!window.axe)) await page.evaluate(readFileSync(args.axe, 'utf8'));
   for (const theme of args.themes) {
     await page.evaluate((t) => { document.documentElement.dataset.theme = t; }, theme);

@@ -215,8 +215,8 @@ func TestLayout_knowsEveryRoute(t *testing.T) {
 
 var notName = regexp.MustCompile(`[^a-z]+`)
 
-// shot is where pictures of a page are kept.
-func shot(t *testing.T, i int, route string) string {
+// pictures is the directory in which pictures of pages are kept.
+func pictures(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("..", "..", ".build", "screenshots"))
 	if err == nil {
@@ -225,11 +225,17 @@ func shot(t *testing.T, i int, route string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return dir
+}
+
+// shot is where pictures of a page are kept.
+func shot(t *testing.T, i int, route string) string {
+	t.Helper()
 	name := strings.Trim(notName.ReplaceAllString(strings.SplitN(route[1:]+"/", "/", 2)[0], "-"), "-")
 	if name == "" {
 		name = "home"
 	}
-	return filepath.Join(dir, fmt.Sprintf("%02d-%s-THEME.png", i, name))
+	return filepath.Join(pictures(t), fmt.Sprintf("%02d-%s-THEME.png", i, name))
 }
 
 // Scenario 20: every page can be used by all, in both themes and with each dialog open, and by

@@ -49,13 +49,22 @@ test("a way back from an item is that of its step, of its own thread", () => {
 	expect(whyNot(of({ item: { ...step(), step: 0 } }), false)).toMatch(/before the first step/);
 });
 
-function list(answers: Record<string, unknown>, past = false) {
+function list(answers: Record<string, unknown>, past = false, revert = false) {
 	const on = { fork: vi.fn(), look: vi.fn() };
 	const calls = serve({ ...login, ...answers });
 	show(
 		<>
 			<UndoHost sandbox="sbx_1" past={past} />
-			<Actions of={of()} root past={past} onFork={on.fork} onLook={on.look} onFile={vi.fn()} onRevisions={vi.fn()} onClose={vi.fn()} />
+			<Actions
+				of={of({ revert })}
+				root
+				past={past}
+				onFork={on.fork}
+				onLook={on.look}
+				onFile={vi.fn()}
+				onRevisions={vi.fn()}
+				onClose={vi.fn()}
+			/>
 		</>,
 	);
 	return { calls, ...on };
@@ -81,6 +90,18 @@ test("to revert a step shows the plan of its revision; of several none is chosen
 	list({ [`GET ${base}`]: new Refusal(409, "it is being moved") });
 	fireEvent.click(await screen.findByRole("button", { name: /^Revert only step 1/ }));
 	expect((await screen.findByRole("alert")).textContent).toContain("it is being moved");
+});
+
+test("one that comes with the wish to revert asks for the plan at once, and nothing in the past", async () => {
+	const answers = { [`GET ${base}`]: { items: [made(5)] }, [`POST ${base}/plan`]: plan("revert-5-x", [change("a")], { do: "revert" }) };
+	const { calls } = list(answers, false, true);
+	await waitFor(() => expect(calls.filter((c) => c.path === `${base}/plan`).map((c) => c.body)).toEqual([{ do: "revert", n: 5 }]));
+	expect(calls.some((c) => c.path === `${base}/apply`)).toBe(false);
+	endWayBack();
+	cleanup();
+	const past = list(answers, true, true);
+	expect(await screen.findByText(/You look at the past/)).toBeTruthy();
+	expect(past.calls.some((c) => c.path.startsWith(base))).toBe(false);
 });
 
 test("a look and a fork are of the end of a call; in the past nothing goes back", async () => {

@@ -179,6 +179,14 @@ test.each([
 	expect(calls.filter((c) => c.method === "POST")).toHaveLength(1);
 });
 
+test("a budget that was raised once is not raised again", async () => {
+	const { calls } = halted("steps", { "GET /v1/runs": { items: [{ id: "run_2" }] } });
+	const link = await screen.findByRole("link", { name: "a later run" });
+	expect(link.getAttribute("href")).toBe("/runs/run_2");
+	expect(screen.queryByRole("button")).toBeNull();
+	expect(calls.filter((c) => c.path === "/v1/runs").map((c) => `${c.query}`)).toEqual(["thread=t&page_size=1"]);
+});
+
 test("a budget may stay as it is, and a refusal to raise it is told", async () => {
 	const { calls } = halted("cost", { "POST /v1/runs/run_1/resume": new Refusal(403, "this key may not do that", "it needs runs:write") });
 	fireEvent.click(screen.getByRole("button", { name: /Raise by/ }));

@@ -730,6 +730,8 @@ class LiveGap(TypedDict):
 class Login(TypedDict):
     # how the server knows
     by: Literal["key", "login", "socket"]
+    # of the caller, for people
+    name: NotRequired[str]
     scopes: list[str]
     tenant: str
     user: str

@@ -100,7 +100,7 @@ export function About() {
 				of={[
 					["Server", info?.version ?? "not known"],
 					["This page", mine.startsWith("SKETE-") || !mine ? "not stamped: it is being developed" : mine],
-					["You", login ? `${login.user}, by ${login.by}` : "not known"],
+					["You", login ? `${login.name || login.user}, by ${login.by}` : "not known"],
 					["Tenant", login?.tenant ?? "not known"],
 					["Scopes", (login?.scopes ?? []).join(", ")],
 					["Licence", "Apache License 2.0"],

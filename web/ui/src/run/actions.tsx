@@ -2,7 +2,7 @@
 // moment. Each of them asks before it does something.
 
 import { type QueryClient, useQueryClient } from "@tanstack/react-query";
-import { useState } from "react";
+import { useEffect, useState } from "react";
 import { get, Problem } from "../api/http";
 import type { Schemas } from "../api/types";
 import { Dialog } from "../ui/dialog";
@@ -22,6 +22,8 @@ export interface Of {
 	/** run whose thread it is. */
 	run: string;
 	machine: string;
+	/** revert: to take back its step alone is asked for already. */
+	revert?: boolean;
 }
 
 /** undoTo takes back all that was changed since an item's step began. */
@@ -110,6 +112,11 @@ export function Actions(p: Props) {
 			setProblem(err);
 		}
 	};
+	const asked = of?.revert && !off && `${of.thread} ${of.item.key}`;
+	// biome-ignore lint/correctness/useExhaustiveDependencies: it is asked once for each item.
+	useEffect(() => {
+		if (asked) void revert();
+	}, [asked]);
 	return (
 		<Dialog
 			title={of ? `Event ${of.item.seq}, step ${of.item.step}` : ""}

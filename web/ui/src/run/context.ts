@@ -13,8 +13,8 @@ export interface Scene {
 	focus(thread: string): void;
 	/** openFile shows a path in the workspace. */
 	openFile(path: string): void;
-	/** act lists what can be done from an item. */
-	act(item: Item, thread: string): void;
+	/** act lists what can be done from an item; revert: it asks to take back its step alone. */
+	act(item: Item, thread: string, revert?: boolean): void;
 	/** fork asks for a fork from an event. */
 	fork(at: number): void;
 	/** openPreview shows the app at a port. */

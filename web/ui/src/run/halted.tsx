@@ -4,7 +4,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { CircleDollarSign, ServerCrash } from "lucide-react";
 import { type ReactNode, useState } from "react";
-import { useLocation } from "wouter";
+import { Link, useLocation } from "wouter";
 import { get, post } from "../api/http";
 import { useSandbox } from "../api/queries";
 import type { Schemas } from "../api/types";
@@ -47,7 +47,22 @@ export default function Halted({ run, thread: t, machine, onFork }: Props) {
 function BudgetRow({ run, thread: t, raise }: { run: string; thread: ThreadFold; raise: (typeof raises)[string] }) {
 	const [left, setLeft] = useState(false);
 	const [, open] = useLocation();
+	const newest = useQuery({
+		queryKey: ["runs", "newest", t.id],
+		queryFn: ({ signal }) => get<Schemas["RunPage"]>(`/v1/runs?thread=${encodeURIComponent(t.id)}&page_size=1`, signal),
+	}).data?.items?.[0];
 	if (left) return null;
+	if (newest && newest.id !== run) {
+		return (
+			<p className="border-line border-b px-3 py-2 text-quiet">
+				The budget of {raise.of} was used up. The conversation went on in{" "}
+				<Link href={`/runs/${encodeURIComponent(newest.id)}`} className="underline underline-offset-2">
+					a later run
+				</Link>
+				.
+			</p>
+		);
+	}
 	const go = async () => {
 		const made = await post<Schemas["Run"]>(`/v1/runs/${encodeURIComponent(run)}/resume`, { add: raise.add });
 		if (made.id !== run) open(`/runs/${made.id}`); // it goes on as another run of the conversation

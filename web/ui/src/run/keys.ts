@@ -12,6 +12,19 @@ export function setLetters(on: boolean): void {
 	else localStorage.setItem(offKey, "1");
 }
 
+const ownKey = "skete.keys";
+
+/** ownKeys are the keys that a person chose, by those that they take the place of. */
+export function ownKeys(): Record<string, string> {
+	try {
+		return JSON.parse(localStorage.getItem(ownKey) ?? "") ?? {};
+	} catch {
+		return {};
+	}
+}
+
+export const setOwnKeys = (to: Record<string, string>): void => localStorage.setItem(ownKey, JSON.stringify(to));
+
 /** typing: the keys belong to a field, a terminal or a dialog. */
 export function typing(target: EventTarget | null): boolean {
 	if (!(target instanceof Element)) return false;
@@ -37,7 +50,8 @@ export function useKeys(actions: readonly [string, () => unknown][]): void {
 			before = e.key === "g" && !e.ctrlKey && !e.metaKey ? "g" : "";
 			if (e.defaultPrevented || typing(e.target)) return;
 			if (/^(g )?.$/.test(name) && !lettersOn()) return;
-			const action = now.current.find(([key]) => key === name)?.[1];
+			const own = ownKeys();
+			const action = now.current.find(([key]) => (own[key] ?? key) === name)?.[1];
 			if (action && action() !== false) e.preventDefault();
 		};
 		document.addEventListener("keydown", on);

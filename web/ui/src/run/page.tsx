@@ -103,7 +103,7 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 	const helped = useRef(false);
 	helped.current ||= help;
 	const [forkAt, setForkAt] = useState(0);
-	const [acting, setActing] = useState<Pick<Of, "item" | "thread"> | null>(null);
+	const [acting, setActing] = useState<Pick<Of, "item" | "thread" | "revert"> | null>(null);
 	const acted = useRef(false); // most never ask
 	if (acting) acted.current = true;
 	const timeline = useRef<TimelineKeys | null>(null);
@@ -155,7 +155,16 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 		[openPane, setPort],
 	);
 	const scene = useMemo<Scene>(
-		() => ({ store, root, still, focus, openFile, openPreview, fork: setForkAt, act: (item, thread) => setActing({ item, thread }) }),
+		() => ({
+			store,
+			root,
+			still,
+			focus,
+			openFile,
+			openPreview,
+			fork: setForkAt,
+			act: (item, thread, revert) => setActing({ item, thread, revert }),
+		}),
 		[store, root, still, focus, openFile, openPreview],
 	);
 	const live = () => setAt(0);

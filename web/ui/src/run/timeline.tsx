@@ -124,6 +124,10 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 		if (past || !item?.step || !machine) return false;
 		askWayBack(machine, { do: "undo", scope: "step", thread: thread.id, run: thread.run || view.run.id, step: item.step });
 	};
+	const acts = (revert?: boolean) => {
+		const item = firstOf(rows[here()]!);
+		if (item) act(item, thread.id, revert);
+	};
 	const nextFound = (by: 1 | -1) => {
 		if (!found.length) return;
 		const before = found.filter((n) => n < at);
@@ -143,13 +147,8 @@ export function Timeline({ store, view, thread, past, keys }: Props) {
 				if (change) openFile(change.path);
 			},
 		],
-		[
-			".",
-			() => {
-				const item = firstOf(rows[here()]!);
-				if (item) act(item, thread.id);
-			},
-		],
+		[".", () => acts()],
+		["R", () => acts(true)],
 		["u", () => undoStep(firstOf(rows[here()]!))],
 		["f", () => (follow ? setFollow(false) : toEnd())],
 		["n", () => nextFound(1)],

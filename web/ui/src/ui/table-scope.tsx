@@ -36,7 +36,7 @@ export function NeedsScope({ want, what }: { want: Scope; what: string }): React
 				{what} can be seen with the scope {want} only.
 			</strong>
 			<span className="text-quiet">
-				{login ? `You are signed in as ${login.user} with ${(login.scopes ?? []).join(", ") || "no scopes"}. ` : ""}
+				{login ? `You are signed in as ${login.name || login.user} with ${(login.scopes ?? []).join(", ") || "no scopes"}. ` : ""}
 				Who runs this server can make a key that has it:
 			</span>
 			<code className="break-words select-all">skete key create NAME --scope {want}</code>
