@@ -37,7 +37,7 @@ test("a chosen key takes the place of the other, at once and for good", () => {
 		</>,
 	);
 	return screen.findByRole("dialog").then((dialog) => {
-		const button = within(dialog).getByRole("button", { name: "Another key for: undo to before the item's step; shows the plan" });
+		const button = within(dialog).getByRole("button", { name: "Change: undo to before the item's step; shows the plan" });
 		fireEvent.click(button);
 		fireEvent.keyDown(button, { key: "j" });
 		expect(within(dialog).getByRole("status").textContent).toMatch(/j is taken/);

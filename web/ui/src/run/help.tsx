@@ -51,6 +51,9 @@ export function chosen(mine: Record<string, string>, key: string, to: string): R
 	return to === key ? rest : { ...rest, [key]: to };
 }
 
+const change = "Change";
+const asking = "Press a key…";
+
 /** Help lists the keys, and lets a person choose others. */
 export default function Help({ open, onClose }: { open: boolean; onClose(): void }) {
 	const [letters, set] = useState(lettersOn);
@@ -86,7 +89,7 @@ export default function Help({ open, onClose }: { open: boolean; onClose(): void
 								<button
 									type="button"
 									className="button"
-									aria-label={`Another key for: ${does}`}
+									aria-label={`${asks === key ? asking : change}: ${does}`}
 									onClick={() => {
 										setSaid("");
 										setAsks(key);
@@ -94,7 +97,7 @@ export default function Help({ open, onClose }: { open: boolean; onClose(): void
 									onKeyDown={(e) => press(e, key)}
 									onBlur={() => setAsks("")}
 								>
-									{asks === key ? "Press a key…" : "Change"}
+									{asks === key ? asking : change}
 								</button>
 							</td>
 						</tr>
