@@ -84,8 +84,8 @@ export default function Help({ open, onClose }: { open: boolean; onClose(): void
 							<th scope="row">
 								<kbd>{mine[key] ?? key}</kbd>
 							</th>
-							<td>{does}</td>
-							<td>
+							<td className="flex flex-wrap items-center justify-between gap-2">
+								{does}
 								<button
 									type="button"
 									className="button"
@@ -107,7 +107,7 @@ export default function Help({ open, onClose }: { open: boolean; onClose(): void
 							<th scope="row">
 								<kbd>{key}</kbd>
 							</th>
-							<td colSpan={2}>{does}</td>
+							<td>{does}</td>
 						</tr>
 					))}
 				</tbody>
