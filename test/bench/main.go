@@ -79,6 +79,7 @@ func (b *bench) run(only string) error {
 		{"skills", b.with(b.skills)},
 		{"interpreter", b.with(b.interpreter)},
 		{"network-create", b.with(b.networks)},
+		{"ui", b.ui},
 		{"workspace-machine", b.histories},
 		{"pool-claim", b.warmed(fmt.Sprintf("size=%d,memory_mb=512", poolSize), b.claim)},
 		{"pool-burst", b.warmed(fmt.Sprintf("size=%d,memory_mb=256,disk_mb=256,cpus=0.5", b.count(100)), b.claims(b.count(100)))},

@@ -97,7 +97,7 @@ func TestScale_longLog(t *testing.T) {
 		Short float64 `json:"short_ms"`
 		Long  float64 `json:"long_ms"`
 	}](w, "opened", map[string]any{"short": "/runs/" + short.ID, "long": "/runs/" + run.ID, "times": 3})
-	t.Logf("to the first row: %+v", opened)
+	number(t, "first row of 100,000 items", opened.Long, "ms", "<= 1500", fmt.Sprintf("a short run: %g ms", opened.Short))
 	if opened.Long > 3*opened.Short {
 		t.Errorf("the first row of a run of %d items took %v ms, of a short one %v", calls, opened.Long, opened.Short)
 	}

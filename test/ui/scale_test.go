@@ -56,7 +56,8 @@ func TestScale(t *testing.T) {
 		First int `json:"first_nodes"`
 		All   int `json:"all_nodes"`
 	}](w, "rows", nil)
-	t.Logf("the first row was there after %d ms; %+v", opened.Row, got)
+	number(t, "first row of 10,000 items", float64(opened.Row), "ms", "<= 1000", "")
+	t.Logf("%+v", got)
 	if got.Total < longRun {
 		t.Errorf("the page has %d rows, at least %d", got.Total, longRun)
 	}
@@ -68,10 +69,12 @@ func TestScale(t *testing.T) {
 	}](w, "scrolled", map[string]any{
 		"rows": got.Total, "steps": []int{60, 400}, "frames": frames, "fps_ratio": framesLeast, "p95_ratio": gapMost, "frame_ms": frameMS,
 	})
-	t.Logf("scrolled %d times", scrolled.Rounds)
 	for _, step := range []int{60, 400} {
 		ui, plain := scrolled.UI[step], scrolled.Plain[step]
 		t.Logf("%d pixels a frame: %+v, a plain list %+v", step, ui, plain)
+		beside := fmt.Sprintf("a list of plain rows: %g a second, 95 of 100 within %g ms; best of %d rounds", plain.FPS, plain.P95, scrolled.Rounds)
+		number(t, fmt.Sprintf("scroll by %d pixels a frame", step), ui.FPS, "frames/s", ">= 58", beside)
+		number(t, fmt.Sprintf("scroll by %d pixels a frame, 95 of 100 frames", step), ui.P95, "ms", map[int]string{60: "<= 20", 400: "<= 25"}[step], beside)
 		if min(ui.Moved, plain.Moved) < step*frames*9/10 {
 			t.Errorf("%d frames of %d pixels moved the timeline by %d, a plain list by %d", frames, step, ui.Moved, plain.Moved)
 		}
@@ -87,7 +90,8 @@ func TestScale(t *testing.T) {
 			t.Errorf("the page has %d nodes, at most %d", n, nodesMax)
 		}
 	}
-	t.Logf("the page's heap has %d MB", scrolled.Heap)
+	number(t, "elements while 10,000 items are scrolled", float64(max(scrolled.UI[60].Nodes, scrolled.UI[400].Nodes)), "", "<= 1500", "")
+	number(t, "heap with 10,000 items", float64(scrolled.Heap), "MB", "<= 60", "after a collection")
 	if scrolled.Heap == 0 || scrolled.Heap > heapMaxMB {
 		t.Errorf("the page's heap has %d MB, at most %d", scrolled.Heap, heapMaxMB)
 	}
@@ -95,7 +99,7 @@ func TestScale(t *testing.T) {
 		Short float64 `json:"short_ms"`
 		Long  float64 `json:"long_ms"`
 	}](w, "opened", map[string]any{"short": "/runs/" + short.ID, "long": "/runs/" + run.ID, "times": 2, "cpu": 4, "mbit": 10})
-	t.Logf("to the first row with a processor 4 times slower and 10 Mbit/s: %+v", slow)
+	number(t, "first row of 10,000 items, processor 4 times slower, 10 Mbit/s", slow.Long, "ms", "<= 3000", fmt.Sprintf("a short run: %g ms", slow.Short))
 	if slow.Short == 0 || slow.Long > 3*slow.Short {
 		t.Errorf("on a slow machine the first row of a run of %d items took %v ms, of a short one %v", got.Total, slow.Long, slow.Short)
 	}
