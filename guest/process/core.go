@@ -187,15 +187,16 @@ func (c *Core) adopt(e pair.Entry, names []string) {
 	c.register(p)
 }
 
-// register makes p known and starts what moves its bytes.
+// register starts what moves p's bytes and makes it known. In this order: as soon as it is known
+// its end can be told, and with the end of a process without streams its output is whole.
 func (c *Core) register(p *proc) {
+	p.start()
 	c.mu.Lock()
 	c.byKey[p.key] = p
 	c.byID[p.id] = p
 	x, early := c.early[p.id]
 	delete(c.early, p.id)
 	c.mu.Unlock()
-	p.start()
 	if p.entry.State == pair.Exited {
 		x, early = pair.Exit{ID: p.id, Status: p.entry.Status, EndedUnixNs: p.entry.EndedUnixNs, Cause: p.entry.Cause, CauseSignal: p.entry.CauseSignal}, true
 	}

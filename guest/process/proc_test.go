@@ -2,7 +2,9 @@ package process
 
 import (
 	"bytes"
+	"fmt"
 	"os"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/skete-dev/skete/guest/initd/pair"
 	"github.com/skete-dev/skete/guest/process/spool"
+	"github.com/skete-dev/skete/guest/wire"
 )
 
 // What a command wrote before its end is told with the end, also on a host where the
@@ -69,6 +72,51 @@ func TestEnd_outputIsOwed(t *testing.T) {
 				p.core.wg.Wait()
 			})
 		})
+	}
+}
+
+// The end of a process can be told as soon as it is known: what it wrote is moved all the same.
+func TestRegister_theEndComesAtOnce(t *testing.T) {
+	const said = "over http\n"
+	dir := t.TempDir()
+	for i := range 500 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.WriteString(said); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		c := &Core{
+			quit: make(chan struct{}), usedMax: outputBytesDefault, running: make(chan struct{}, 1),
+			byKey: map[string]*proc{}, byID: map[uint64]*proc{}, early: map[uint64]pair.Exit{},
+		}
+		p := &proc{
+			core: c, id: 1, key: "k", req: &wire.StartRequest{}, stdin: closedStdin(), released: true,
+			stop: make(chan struct{}), exited: make(chan struct{}), settled: make(chan struct{}),
+		}
+		p.out, p.err = spool.New(dir, fmt.Sprintf("%d.out", i), spool.BoundsOf(0), &c.used), spool.New(dir, fmt.Sprintf("%d.err", i), spool.BoundsOf(0), &c.used)
+		p.entry.Stdout = r
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			for known := false; !known; {
+				c.mu.Lock()
+				known = c.byID[p.id] != nil
+				c.mu.Unlock()
+			}
+			c.onExit(pair.Exit{ID: p.id})
+		})
+		c.register(p)
+		<-p.settled
+		_, _, size, _ := p.out.Extent()
+		wg.Wait()
+		p.pumps.Wait()
+		c.wg.Wait()
+		r.Close()
+		if size != int64(len(said)) {
+			t.Fatalf("process %d: the end is told after %d bytes of %d", i, size, len(said))
+		}
 	}
 }
 
