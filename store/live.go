@@ -211,10 +211,10 @@ func liveSubject(tenant string, id thread.ID) (string, error) {
 }
 
 // Subscribe visits, one after the other and in order, what is published about a
-// thread and those beneath it; first what is on its way already, if it is kept. What another
-// server keeps may come behind the first that it publishes. A slow visitor loses the oldest; lost says how
-// many before this one. cancel may be repeated and does not wait for a visit
-// that is under way; no other begins.
+// thread and those beneath it; first what is on its way already, if it is kept. What
+// another server keeps may come behind the first that it publishes. A slow visitor loses
+// the oldest; lost says how many before this one. cancel may be repeated and does not wait
+// for a visit that is under way; no other begins.
 func (l *Live) Subscribe(tenant string, root thread.ID, visit func(data []byte, lost int)) (cancel func(), err error) {
 	if _, err := thread.ParseID(string(root)); err != nil {
 		return nil, err

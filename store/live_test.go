@@ -64,11 +64,7 @@ func (e *ear) want(t *testing.T, what string, want ...string) {
 }
 
 func TestLive_reachesThoseAboveOfTheTenant(t *testing.T) {
-	url, _ := storetest.External(t)
-	for name, servers := range map[string][2]*store.Store{
-		"in one process":   slicesOf(storetest.Open(t, store.Config{})),
-		"over two servers": {storetest.Open(t, store.Config{URL: url}), storetest.Open(t, store.Config{URL: url})},
-	} {
+	for name, servers := range fromTo(t) {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			from, to := servers[0], servers[1]
 			root, other := thread.NewID(), thread.NewID()
@@ -96,11 +92,7 @@ func TestLive_reachesThoseAboveOfTheTenant(t *testing.T) {
 
 // Those who come in the middle first hear what is kept, and they alone.
 func TestLive_recap(t *testing.T) {
-	url, _ := storetest.External(t)
-	for name, servers := range map[string][2]*store.Store{
-		"in one process":   slicesOf(storetest.Open(t, store.Config{})),
-		"over two servers": {storetest.Open(t, store.Config{URL: url}), storetest.Open(t, store.Config{URL: url})},
-	} {
+	for name, servers := range fromTo(t) {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			from, to := servers[0], servers[1]
 			root, calls := thread.NewID(), atomic.Int32{}
@@ -184,7 +176,16 @@ func TestLive_recapIsExact(t *testing.T) {
 	}
 }
 
-func slicesOf(s *store.Store) [2]*store.Store { return [2]*store.Store{s, s} }
+// fromTo are those who publish and those who listen.
+func fromTo(t *testing.T) map[string][2]*store.Store {
+	t.Helper()
+	url, _ := storetest.External(t)
+	one := storetest.Open(t, store.Config{})
+	return map[string][2]*store.Store{
+		"in one process":   {one, one},
+		"over two servers": {storetest.Open(t, store.Config{URL: url}), storetest.Open(t, store.Config{URL: url})},
+	}
+}
 
 func TestLive_aSlowVisitorLosesTheOldestAndHoldsNobodyUp(t *testing.T) {
 	s := storetest.Open(t, store.Config{})
