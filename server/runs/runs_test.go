@@ -573,7 +573,7 @@ func TestEventPages(t *testing.T) {
 		p.End(thread.RunSucceeded, "")
 	})
 	run := w.until(w.start("x").ID, api.Run.Final)
-	w.until(call[api.Run](w, "POST", "/v1/runs", api.StartRun{Task: "next", Thread: run.Thread}, 201).ID, api.Run.Final)
+	next := w.until(call[api.Run](w, "POST", "/v1/runs", api.StartRun{Task: "next", Thread: run.Thread}, 201).ID, api.Run.Final)
 	var seqs []uint64
 	before := ""
 	for {
@@ -594,6 +594,12 @@ func TestEventPages(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, seqs); diff != "" {
 		t.Error(diff)
+	}
+	// Of the next run, whose record does not know of it yet.
+	call[api.Run](w, "POST", "/v1/runs/"+next.ID+"/rewind", api.RewindRun{To: next.FirstSeq}, 200)
+	page := call[api.RunEventPage](w, "GET", "/v1/runs/"+next.ID+"/events?last=2", nil, 200, "Accept", "application/json")
+	if n := len(page.Items); n != 2 || page.Items[n-1].Kind != "thread.rewound" || page.Items[n-1].Seq != next.LastSeq+1 {
+		t.Errorf("the newest page is %+v, and the run's record ends at %d", page, next.LastSeq)
 	}
 	if a := w.send(w.Key, "GET", "/v1/runs/"+run.ID+"/events?last=5", nil); a.status != 400 {
 		t.Errorf("last on a stream: %d", a.status)

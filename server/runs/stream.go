@@ -177,7 +177,9 @@ func (f found) page(ctx context.Context, last int, before uint64) (api.RunEventP
 	}
 	end := head // the last event that may be shown
 	if f.run.State.Final() && f.run.Last > 0 {
-		end = min(end, f.run.Last)
+		if end, err = f.ends(ctx, log, head); err != nil {
+			return page, err
+		}
 	}
 	if before > 0 {
 		end = min(end, before-1)
@@ -207,4 +209,23 @@ func (f found) page(ctx context.Context, last int, before uint64) (api.RunEventP
 		page.Items = append(page.Items, *v)
 	}
 	return page, nil
+}
+
+// ends is the last event of a run that is over. The record follows the log: what was
+// appended a moment ago, such as that the conversation was taken back, it may not know.
+func (f found) ends(ctx context.Context, log thread.Log, head uint64) (uint64, error) {
+	end := min(f.run.Last, head)
+	if end == head {
+		return end, nil
+	}
+	for e, err := range log.Load(ctx, f.run.Thread, end+1) {
+		if err != nil {
+			return 0, err
+		}
+		if e.Run != f.run.ID && e.Run != "" {
+			break // the runs of a thread follow each other
+		}
+		end = e.Seq
+	}
+	return end, nil
 }

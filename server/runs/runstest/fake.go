@@ -436,7 +436,9 @@ func (f *Fake) Rewind(_ context.Context, name string, id thread.RunID, to uint64
 	defer f.mu.Unlock()
 	t, r, err := f.find(name, id)
 	if err == nil {
+		known := r.Last
 		f.append(t, r, r.Thread, thread.Rewound{To: to, By: by})
+		r.Last = known // the record follows the log, sooner or later
 	}
 	if !files || err != nil {
 		return nil, err
