@@ -45,6 +45,12 @@ const steps = {
     return {was, says: await page.locator('#talk-why').innerText()};
   },
 
+  // rewinds waits until so many rows say that the conversation was taken back.
+  async rewinds({page, args}) {
+    const rows = page.locator('[data-kind=note]').filter({hasText: 'taken back'});
+    await until(args, `${args.n} rows`, async () => (await rows.count()) === args.n);
+  },
+
   // talk is what the page says became of the conversation.
   async talk({page, args}) {
     const banner = page.locator('[data-talk]');

@@ -102,6 +102,9 @@ func TestConversationToo(t *testing.T) {
 	if got := w.cat(run.Sandbox, "c.txt"); got != "gone" {
 		t.Errorf("c.txt is %q", got)
 	}
+	_, err := w.c.Run(run.ID).Rewind(w.ctx(), w.answered(run.ID, "c-a")-1, false) // as another page may
+	w.ok(err)
+	pane[any](w, "rewinds", map[string]any{"n": 2})
 	fork, err := w.c.Run(run.ID).Fork(w.ctx(), api.ForkRun{At: w.answered(run.ID, "c-a"), Task: "Say it."})
 	w.ok(err)
 	w.ended(fork.ID)

@@ -1,5 +1,8 @@
+import { QueryClient } from "@tanstack/react-query";
 import { afterEach, expect, test, vi } from "vitest";
 import type { Run, RunEvent } from "../src/api/types";
+import { socket } from "../src/live";
+import { followEvents } from "../src/live/events";
 import { type CallItem, RunFold } from "../src/run/fold";
 import { rowsOf } from "../src/run/rows";
 import { RunStore, seedOf } from "../src/run/store";
@@ -107,6 +110,42 @@ test("older pages come before what is there, in order, and the sums stay right",
 	expect([state(store).step, state(store).costUSD]).toEqual([10, 5]);
 	expect(state(store).items[0]!.step).toBe(7);
 	store.close();
+});
+
+test("what comes behind the end of a run is asked for when the server tells that the run changed", async () => {
+	const log = turns(2);
+	const asked = serve(log, 6);
+	let hear: (m: unknown) => void = () => {};
+	class LiveSocket extends DeadSocket {
+		override readyState = 1;
+		onmessage: (e: { data: string }) => void = () => {};
+		constructor() {
+			super();
+			hear = (m) => this.onmessage({ data: JSON.stringify(m) });
+		}
+	}
+	vi.stubGlobal("WebSocket", LiveSocket);
+	vi.stubGlobal("location", { protocol: "http:", host: "localhost" });
+	const deaf = followEvents(new QueryClient());
+	const store = await opened();
+	socket.again();
+	const changed = (id: string) => hear({ topic: "events", seq: 9, domain: { type: "run.succeeded", id } });
+	const pages = () => asked.filter((path) => path.includes("/events?")).length;
+	log.push({ seq: 7, v: 1, kind: "thread.rewound", at: at(7), data: { to: 3 } });
+	changed("r");
+	expect(pages()).toBe(1); // the stream tells it
+	hear({ topic: "tree:r", end: { seq: 6, state: "succeeded" } });
+	changed("other");
+	expect(pages()).toBe(1);
+	changed("r");
+	await vi.waitFor(() => expect(state(store).items.at(-1)).toMatchObject({ kind: "note", note: "rewound" }));
+	changed("r"); // once more, for what it brought is no new stream
+	await vi.waitFor(() => expect(pages()).toBe(3));
+	store.close();
+	changed("r");
+	expect(pages()).toBe(3);
+	deaf();
+	socket.close();
 });
 
 test("words are looked for in older pages, until one holds them", async () => {

@@ -5,6 +5,7 @@ import { useEffect, useState, useSyncExternalStore } from "react";
 import { get, Problem } from "../api/http";
 import type { FollowMessage, Run, RunEvent, RunEventPage } from "../api/types";
 import { socket } from "../live";
+import { onDomain } from "../live/events";
 import type { Block } from "./events";
 import { type Item, RunFold, type Seed } from "./fold";
 
@@ -106,8 +107,7 @@ export class RunStore {
 			const page = await get<RunEventPage>(`/v1/runs/${this.id}/events?last=${olderPage}&before=${v.before}`);
 			this.prepend(page.items ?? [], page.before ?? 0);
 		} catch (err) {
-			if (!(err instanceof Problem)) throw err;
-			v.error = err;
+			this.trouble(err);
 		}
 		v.loadingOlder = false;
 		this.tell();
@@ -224,13 +224,22 @@ export class RunStore {
 
 	private follow(): void {
 		const v = this.state!;
-		this.leave = socket.subscribe({
+		// What comes after the end, as when another page takes the conversation back, is told of alone.
+		const deaf = onDomain((e) => {
+			const ours = e.resync || (e.id === this.id && e.type?.startsWith("run."));
+			if (ours && v.ended) void this.newest().catch((err) => this.trouble(err));
+		});
+		const leave = socket.subscribe({
 			name: `tree:${this.id}`,
 			live: true,
 			from: () => v.fold.thread(v.run.thread).seq + 1,
 			threads: () => Object.fromEntries([...v.fold.threads].filter(([id]) => id !== v.run.thread).map(([id, t]) => [id, t.seq + 1])),
 			on: (m) => this.take(m),
 		});
+		this.leave = () => {
+			deaf();
+			leave();
+		};
 	}
 
 	private take(m: FollowMessage): void {
@@ -246,7 +255,6 @@ export class RunStore {
 	private note(thread: string, e: RunEvent): void {
 		const v = this.state!;
 		if (!v.fold.apply(thread, e)) return;
-		v.ended = false;
 		if (!thread || thread === v.run.thread) this.events.push(e);
 		else {
 			const list = this.subs.get(thread) ?? [];
@@ -254,6 +262,13 @@ export class RunStore {
 			this.subs.set(thread, list);
 			v.subEvents++;
 		}
+	}
+
+	/** trouble says of a run that is on the screen that something of it could not be loaded. */
+	private trouble(err: unknown): void {
+		if (!(err instanceof Problem)) throw err;
+		if (this.state) this.state.error = err;
+		this.tell();
 	}
 
 	private fail(err: unknown): void {
