@@ -80,6 +80,8 @@ export interface CallItem extends Base {
 	output: string;
 	/** bytes of the whole output, when output is a part of it. */
 	bytes: number;
+	/** kept is the blob that has all that is kept of the output; "" = it is here. */
+	kept: string;
 	/** live is the end of what it wrote so far. */
 	live: string;
 	asked?: AskFold;
@@ -435,6 +437,7 @@ function newCall(base: Base, call: string, tool: string, args: unknown, blob?: s
 		code: "",
 		output: "",
 		bytes: 0,
+		kept: "",
 		live: "",
 		asked: undefined,
 		todos: undefined,
@@ -635,6 +638,7 @@ function toolCompleted(t: ThreadFold, e: RunEvent, d: EventData["tool.completed"
 		code: d.code ?? "",
 		output: textOf(d.blocks),
 		bytes: d.blob ? (d.bytes ?? 0) : 0,
+		kept: d.blob ?? "",
 		media: mediaOf(d.blocks),
 		live: "",
 		todos: d.todos,

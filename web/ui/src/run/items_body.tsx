@@ -128,10 +128,9 @@ function Shown({ blob }: { blob: string }) {
 	);
 }
 
-function Call({ item, thread, fold, tick }: BodyProps & { item: CallItem }) {
+function Call({ item, fold, tick }: BodyProps & { item: CallItem }) {
 	const child = childOf(item, fold);
-	const { store, root } = useScene();
-	const run = store.runOf(thread);
+	const { root } = useScene();
 	return (
 		<div className="flex min-w-0 flex-col gap-1">
 			<CallArgs item={item} />
@@ -141,7 +140,7 @@ function Call({ item, thread, fold, tick }: BodyProps & { item: CallItem }) {
 			{item.code && <p className="text-bad">failed: {item.code.replaceAll("_", " ")}</p>}
 			<Media list={item.media} />
 			{item.shownBlob && <Shown blob={item.shownBlob} />}
-			{item.bytes > 0 && item.endedSeq > 0 && <Whole run={run} call={item.call} size={item.bytes} />}
+			{item.kept && item.bytes > 0 && <Whole blob={item.kept} size={item.bytes} />}
 		</div>
 	);
 }

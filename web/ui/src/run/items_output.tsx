@@ -51,7 +51,7 @@ export function OutputText({ text }: { text: string }) {
 const wholeMax = 512 << 10;
 
 /** Whole opens all of a call's output that is kept, where what is here is a part of it. */
-export function Whole({ run, call, size }: { run: string; call: string; size: number }) {
+export function Whole({ blob, size }: { blob: string; size: number }) {
 	const [open, setOpen] = useState(false);
 	if (!open)
 		return (
@@ -61,7 +61,7 @@ export function Whole({ run, call, size }: { run: string; call: string; size: nu
 		);
 	return (
 		<Suspense>
-			<Kept run={run} call={call} written={size} onClose={() => setOpen(false)} />
+			<Kept blob={blob} written={size} onClose={() => setOpen(false)} />
 		</Suspense>
 	);
 }

@@ -9,16 +9,16 @@ import { Coloured } from "./items_output";
 import { type Piece, piece, pieceBytes, type Read, search, windowBytes } from "./pages";
 
 /** Kept asks how much of an output is kept, which can be less than was written, and shows that. */
-export default function Kept({ run, call, written, onClose }: { run: string; call: string; written: number; onClose(): void }) {
+export default function Kept({ blob, written, onClose }: { blob: string; written: number; onClose(): void }) {
 	const [size, setSize] = useState(-1);
 	const [problem, setProblem] = useState<unknown>(null);
 	useEffect(() => {
 		const stop = new AbortController();
-		sizeOf(run, call, stop.signal)
+		sizeOf(blob, stop.signal)
 			.then(setSize)
 			.catch((err) => !stop.signal.aborted && setProblem(err));
 		return () => stop.abort();
-	}, [run, call]);
+	}, [blob]);
 	if (problem !== null) return <ProblemBox of={problem} />;
 	if (size < 0) return null;
 	return (
@@ -28,21 +28,21 @@ export default function Kept({ run, call, written, onClose }: { run: string; cal
 					{bytes(size)} of {bytes(written)} were kept, the beginning and the end; what was between them is left out.
 				</p>
 			)}
-			<Pager run={run} call={call} size={size} onClose={onClose} />
+			<Pager blob={blob} size={size} onClose={onClose} />
 		</>
 	);
 }
 
-const pathOf = (run: string, call: string) => `/v1/runs/${encodeURIComponent(run)}/calls/${encodeURIComponent(call)}/output`;
+const pathOf = (blob: string) => `/v1/blobs/${encodeURIComponent(blob)}`;
 
-async function sizeOf(run: string, call: string, signal: AbortSignal): Promise<number> {
-	const res = await send(pathOf(run, call), { headers: { Range: "bytes=0-0", Accept: "*/*" }, signal });
+async function sizeOf(blob: string, signal: AbortSignal): Promise<number> {
+	const res = await send(pathOf(blob), { headers: { Range: "bytes=0-0", Accept: "*/*" }, signal });
 	await res.arrayBuffer();
 	return Number(/\/(\d+)$/.exec(res.headers.get("Content-Range") ?? "")?.[1] ?? res.headers.get("Content-Length") ?? 0);
 }
 
-function reader(run: string, call: string): Read {
-	const path = pathOf(run, call);
+function reader(blob: string): Read {
+	const path = pathOf(blob);
 	return async (from, to, signal) => {
 		const res = await send(path, { headers: { Range: `bytes=${from}-${to - 1}`, Accept: "*/*" }, signal });
 		return new Uint8Array(await res.arrayBuffer());
@@ -50,8 +50,8 @@ function reader(run: string, call: string): Read {
 }
 
 /** Pager shows a window of the output; no more of it is kept than what is near. */
-function Pager({ run, call, size, onClose }: { run: string; call: string; size: number; onClose(): void }) {
-	const read = useMemo(() => reader(run, call), [run, call]);
+function Pager({ blob, size, onClose }: { blob: string; size: number; onClose(): void }) {
+	const read = useMemo(() => reader(blob), [blob]);
 	const [start, setStart] = useState(0); // of the window, in pieces
 	const [hit, setHit] = useState(-1); // a byte
 	const box = useRef<HTMLDivElement>(null);

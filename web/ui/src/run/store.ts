@@ -178,11 +178,6 @@ export class RunStore {
 		return list.filter((e) => e.seq === item.seq || (call && (e.data as { call?: string } | null)?.call === call));
 	}
 
-	/** runOf is the run whose calls a thread's are. */
-	runOf(thread: string): string {
-		return (thread !== this.state?.run.thread && this.state?.fold.threads.get(thread)?.run) || this.id;
-	}
-
 	/** whole loads an answer of which the log has only the shape. */
 	async whole(thread: string, seq: number, blob: string): Promise<void> {
 		if (this.asked.has(blob)) return;
