@@ -4,7 +4,8 @@
 // Conventions: names are snake_case; units stand last (`timeout_ms`); times
 // are RFC 3339; lists come as a page with `next_page_token`; errors are
 // Problem (RFC 9457). A file name that is not UTF-8 has its exact bytes in
-// `path_bytes` (base64) beside a lossy `path`.
+// `path_bytes` (base64) beside a lossy `path`. A request with the header
+// `Skete-Wake: false` wakes no paused sandbox: it is refused with 409.
 //
 // # Routes (all under /v1, JSON unless said)
 //

@@ -298,7 +298,20 @@ func (s *Server) Routes() []route.Route { return s.table.Routes() }
 
 // Handler returns the whole surface as one handler.
 func (s *Server) Handler() http.Handler {
-	return apartPreviews(s.previews, s.bridge, s.table.Handler())
+	return apartPreviews(s.previews, s.bridge, letSleep(s.table.Handler()))
+}
+
+// wakeHeader is "false" in requests that only look: they are refused where they would wake
+// a paused sandbox.
+const wakeHeader = "Skete-Wake"
+
+func letSleep(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(wakeHeader) == "false" {
+			r = r.WithContext(sandbox.LetSleep(r.Context()))
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // EnsureAdminKey makes an admin key if there is no live one, and returns its

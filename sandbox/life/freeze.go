@@ -106,7 +106,7 @@ func (k *Sandbox) alignClock(ctx context.Context, m sandbox.Machine) {
 // share one wake. With k.mu held again it may be asleep again: see Guest.
 func (k *Sandbox) awake(ctx context.Context) error {
 	k.mu.Lock()
-	kind, state, plan, asleep := k.work.Kind(), k.rec.Info.State, k.rec.Plan, k.rec.Info.Spec.NoWake
+	kind, state, plan, asleep := k.work.Kind(), k.rec.Info.State, k.rec.Plan, k.sleeps(ctx)
 	k.mu.Unlock()
 	switch {
 	case kind == kindFreeze || kind == kindThaw || plan == planSnapshot && kind != "":

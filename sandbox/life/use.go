@@ -12,7 +12,8 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 )
 
-// Guest returns the client of a running sandbox; a paused one is woken first.
+// Guest returns the client of a running sandbox; a paused one is woken first, but for a
+// context of sandbox.LetSleep.
 // Until release is called (it may be repeated) the sandbox counts as used. The
 // client is shared: do not close it.
 //
@@ -25,7 +26,7 @@ func (k *Sandbox) Guest(ctx context.Context) (c *wire.Client, release func(), er
 		if err := k.awake(ctx); err != nil {
 			return nil, nil, err
 		}
-		c, err := k.use()
+		c, err := k.use(ctx)
 		switch {
 		case err != nil:
 			return nil, nil, err
@@ -38,7 +39,7 @@ func (k *Sandbox) Guest(ctx context.Context) (c *wire.Client, release func(), er
 }
 
 // use counts a use of the guest; nil: it fell asleep again meanwhile.
-func (k *Sandbox) use() (*wire.Client, error) {
+func (k *Sandbox) use(ctx context.Context) (*wire.Client, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	kind := k.work.Kind()
@@ -50,7 +51,7 @@ func (k *Sandbox) use() (*wire.Client, error) {
 	case kind == kindHalt || kind == kindDestroy:
 		return nil, errs.New(errs.Conflict, "sandbox %s is %s", k.id, kind)
 	case kind == kindFreeze || kind == kindThaw, k.rec.Plan == planSnapshot && kind != "",
-		k.rec.Info.State == sandbox.Paused && k.rec.Plan == planNone && kind == "" && !k.rec.Info.Spec.NoWake:
+		k.rec.Info.State == sandbox.Paused && k.rec.Plan == planNone && kind == "" && !k.sleeps(ctx):
 		return nil, nil
 	}
 	if err := k.usable(); err != nil {
@@ -59,6 +60,11 @@ func (k *Sandbox) use() (*wire.Client, error) {
 	k.uses++
 	k.written = true
 	return k.client, nil
+}
+
+// sleeps reports whether a call is refused where it would wake the sandbox. Preconditions: mu is held.
+func (k *Sandbox) sleeps(ctx context.Context) bool {
+	return k.rec.Info.Spec.NoWake || sandbox.LetsSleep(ctx)
 }
 
 func (k *Sandbox) unuse() {

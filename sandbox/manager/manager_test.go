@@ -671,6 +671,9 @@ func TestGuestAndDial(t *testing.T) {
 	if _, err := m.Pause(t.Context(), "t", id); err != nil {
 		t.Fatal(err)
 	}
+	_, _, err = m.Guest(sandbox.LetSleep(t.Context()), "t", id)
+	wantClass(t, "guest of a paused one that the call lets sleep", err, errs.Conflict)
+	isState(t, m, id, sandbox.Paused, "")
 	if conn, err = m.Dial(t.Context(), "t", id, 8080); err != nil {
 		t.Fatalf("a paused one does not wake: %v", err)
 	}

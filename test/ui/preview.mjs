@@ -131,6 +131,18 @@ const steps = {
     });
   },
 
+  // looks waits for what the pane asks a machine that runs, and says which calls may wake it.
+  async looks({page}) {
+    const asked = ['services', 'ports'].map((what) => page.waitForRequest((r) => r.url().endsWith(`/${what}`)));
+    return (await Promise.all(asked)).map((r) => r.headers()['skete-wake'] ?? 'may wake');
+  },
+
+  // asleep waits until the pane says that the machine is paused, and then asks the machine as the pane does.
+  async asleep({page, args}) {
+    await page.getByText('The machine is paused').first().waitFor();
+    return page.evaluate(async (id) => (await fetch(`/v1/sandboxes/${id}/services`, {headers: {'Skete-Wake': 'false'}})).status, args.sandbox);
+  },
+
   // log waits for the log of what crashed.
   async log({page, args}) {
     return until(args, `a log with ${args.want}`, async () => {

@@ -3,6 +3,7 @@ package ui
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -324,6 +325,25 @@ func TestPreviewPane(t *testing.T) {
 			}
 			return nil
 		})
+	})
+	t.Run("Paused", func(t *testing.T) {
+		w := w.with(t)
+		if got := show[[]string](w, "looks", nil); !slices.Equal(got, []string{"false", "false"}) {
+			t.Errorf("what the pane asks may wake the machine: %q", got)
+		}
+		_, err := sb.Pause(w.ctx())
+		w.ok(err)
+		if got := show[int](w, "asleep", map[string]any{"sandbox": run.Sandbox}); got != http.StatusConflict {
+			t.Errorf("a look at a machine that is paused is answered %d", got)
+		}
+		now, err := sb.Get(w.ctx())
+		w.ok(err)
+		if now.State != "paused" {
+			t.Errorf("the machine is %s", now.State)
+		}
+		_, err = sb.Resume(w.ctx())
+		w.ok(err)
+		said("web is ready")
 	})
 	w.noWindows(".preview.localhost")
 }

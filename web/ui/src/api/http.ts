@@ -81,6 +81,8 @@ export async function call<T>(path: string, o: CallOptions = {}): Promise<T> {
 }
 
 export const get = <T>(path: string, signal?: AbortSignal) => call<T>(path, { signal });
+/** look is a get that wakes no machine: one that was paused meanwhile refuses it. */
+export const look = <T>(path: string, signal?: AbortSignal) => call<T>(path, { signal, headers: { "Skete-Wake": "false" } });
 export const post = <T>(path: string, body: unknown = {}) => call<T>(path, { method: "POST", body });
 
 /** key makes an idempotency key. */

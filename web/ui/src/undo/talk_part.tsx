@@ -1,7 +1,7 @@
 // What a way back says beyond its paths: of the conversation, and of what runs in the machine.
 
 import { useQuery } from "@tanstack/react-query";
-import { get } from "../api/http";
+import { get, look } from "../api/http";
 import { useSandbox } from "../api/queries";
 import type { Schemas } from "../api/types";
 import type { Scene } from "../run/context";
@@ -69,7 +69,7 @@ export function Running({ sandbox, going }: { sandbox: string; going: boolean })
 	const runs = useSandbox(sandbox).data?.state === "running";
 	const services = useQuery({
 		queryKey: ["sandboxes", sandbox, "services"],
-		queryFn: ({ signal }) => get<{ items: Schemas["Service"][] | null }>(`/v1/sandboxes/${encodeURIComponent(sandbox)}/services`, signal),
+		queryFn: ({ signal }) => look<{ items: Schemas["Service"][] | null }>(`/v1/sandboxes/${encodeURIComponent(sandbox)}/services`, signal),
 		enabled: runs,
 		retry: false,
 	});

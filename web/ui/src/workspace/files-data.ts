@@ -1,8 +1,8 @@
 // The files of a machine as they are now, or as they were in a revision.
 
-import { useQueries } from "@tanstack/react-query";
+import { type QueryFunctionContext, useQueries } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
-import { get, query, send } from "../api/http";
+import { get, look, query, send } from "../api/http";
 import type { Page } from "../api/queries";
 import type { Schemas } from "../api/types";
 import { encoded, inside, keyOf, nameOf, type PathRef, relative } from "../undo/paths";
@@ -31,8 +31,9 @@ export const filesOf = (sandbox: string) => `/v1/sandboxes/${encodeURIComponent(
 const order = (a: Node, b: Node) =>
 	Number(b.type === "directory") - Number(a.type === "directory") || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0);
 
-async function listNow(sandbox: string, dir: PathRef, signal: AbortSignal): Promise<Listing> {
-	const page = await get<Page<FileInfo>>(`${filesOf(sandbox)}/list?path=${inside(dir)}&page_size=${pageSize}`, signal);
+/** listNow lists a directory as it is now. Only the first time, which a person asked for, it may wake the machine. */
+async function listNow(sandbox: string, dir: PathRef, signal: AbortSignal, again: boolean): Promise<Listing> {
+	const page = await (again ? look : get)<Page<FileInfo>>(`${filesOf(sandbox)}/list?path=${inside(dir)}&page_size=${pageSize}`, signal);
 	const nodes = (page.items ?? []).map((f): Node => ({ ...relative(f), name: f.name, type: f.type, size: f.size, target: f.target }));
 	return { nodes: nodes.sort(order), cut: !!page.next_page_token };
 }
@@ -59,7 +60,8 @@ export function useListings(sandbox: string, n: number, dirs: PathRef[], hidden:
 	return useQueries({
 		queries: dirs.map((dir) => ({
 			queryKey: ["history", sandbox, "files", n, keyOf(dir)],
-			queryFn: ({ signal }: { signal: AbortSignal }) => (n ? listAt(sandbox, n, dir, signal) : listNow(sandbox, dir, signal)),
+			queryFn: ({ signal, client, queryKey }: QueryFunctionContext) =>
+				n ? listAt(sandbox, n, dir, signal) : listNow(sandbox, dir, signal, client.getQueryData(queryKey) !== undefined),
 			enabled: !hidden,
 			staleTime: n ? Number.POSITIVE_INFINITY : 0,
 			refetchInterval: !n && fresh ? freshMS : (false as const),

@@ -3,7 +3,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { useSyncExternalStore } from "react";
-import { get } from "../api/http";
+import { get, look } from "../api/http";
 import type { Schemas } from "../api/types";
 import type { Port, Service } from "./preview_state";
 
@@ -43,7 +43,7 @@ export function useInside(sandbox: string, wanted: boolean) {
 	const on = useAttended() && wanted;
 	const services = useQuery({
 		queryKey: insideKey(sandbox, "services"),
-		queryFn: ({ signal }) => get<{ items: Service[] | null }>(`${base(sandbox)}/services`, signal),
+		queryFn: ({ signal }) => look<{ items: Service[] | null }>(`${base(sandbox)}/services`, signal),
 		enabled: on,
 		refetchInterval: everyMS,
 		refetchOnWindowFocus: true,
@@ -51,7 +51,7 @@ export function useInside(sandbox: string, wanted: boolean) {
 	});
 	const ports = useQuery({
 		queryKey: insideKey(sandbox, "ports"),
-		queryFn: ({ signal }) => get<{ items: Port[] | null }>(`${base(sandbox)}/ports`, signal),
+		queryFn: ({ signal }) => look<{ items: Port[] | null }>(`${base(sandbox)}/ports`, signal),
 		enabled: on,
 		refetchInterval: everyMS,
 		refetchOnWindowFocus: true,
