@@ -97,6 +97,9 @@
 //	POST   /runs/{id}/rewind                      RewindRun -> Run
 //	POST   /runs/{id}/replay                      Run: the same, again, in a fresh sandbox
 //	GET    /runs/{id}/compare                     Comparison; ?with=
+//	POST   /runs/{id}/shares                      CreateShare -> Share, with the path at which the run can be read without a key
+//	GET    /runs/{id}/shares                      ShareList
+//	DELETE /runs/{id}/shares/{share}              takes one back
 //	GET    /runs/{id}/approvals                   ApprovalList, of its sub-agents too
 //	POST   /runs/{id}/decisions                   DecideList -> DecidedList
 //	GET    /approvals                             ApprovalList: all that wait
@@ -169,9 +172,10 @@
 // A browser opens at most six connections to a server over HTTP/1.1: a page
 // that follows several runs uses the WebSocket.
 //
-// Outside /v1: /s/{id} (leads to the page of a sandbox), /healthz, /readyz, /metrics, /openapi.json, /openapi.yaml, /docs,
-// /preview/{label} (sends a browser that is logged in to a preview), /login and
-// /logout (forms for browsers), /login/away and /login/back (by an identity
-// provider), /mcp (these as tools of the Model Context Protocol);
+// Outside /v1: /s/{id} (leads to the page of a sandbox), /share/{secret} (a run, for
+// people without a key), /healthz, /readyz, /metrics, /openapi.json, /openapi.yaml, /docs,
+// /preview/{label} (sends a browser that is logged in to a preview), /login and /logout
+// (forms for browsers), /login/away and /login/back (by an identity provider), /mcp (these
+// as tools of the Model Context Protocol);
 // on the unix socket alone /debug/pprof/.
 package api

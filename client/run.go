@@ -318,3 +318,18 @@ func (r *Run) Wait(ctx context.Context) (api.Run, error) {
 		}
 	}
 }
+
+// Share makes an address at which the run can be read without a key. Its path is in this answer alone.
+func (r *Run) Share(ctx context.Context, how api.CreateShare) (api.Share, error) {
+	return transport.Fetch[api.Share](ctx, r.c.t, r.post("/shares", how))
+}
+
+// Shares lists the addresses at which the run can be read, without their secrets.
+func (r *Run) Shares(ctx context.Context) (api.ShareList, error) {
+	return transport.Fetch[api.ShareList](ctx, r.c.t, transport.Get(r.path("/shares"), nil))
+}
+
+// EndShare takes one of them back.
+func (r *Run) EndShare(ctx context.Context, share string) error {
+	return r.c.t.Send(ctx, transport.Call{Method: http.MethodDelete, Path: r.path("/shares/" + url.PathEscape(share))})
+}

@@ -399,7 +399,7 @@ func TestPublicRoutesAreFew(t *testing.T) {
 	// The UI's page asks auth itself: without a login it leads to one. See TestUI.
 	want := []string{
 		"/approvals", "/docs", "/docs/docs.css", "/docs/docs.js", "/healthz", "/network", "/openapi.json", "/openapi.yaml", "/preview/{label}", "/readyz",
-		"/runs", "/runs/{rest...}", "/s/{id}", "/secrets", "/settings", "/settings/{rest...}",
+		"/runs", "/runs/{rest...}", "/s/{id}", "/secrets", "/settings", "/settings/{rest...}", "/share/{secret}",
 		"/skills", "/skills/{rest...}", "/ui/{name...}", "/usage", "/vms", "/vms/{rest...}", "/workflow-runs/{rest...}", "/workflows", "/workflows/{rest...}", "/{$}",
 	}
 	if diff := cmp.Diff(want, public); diff != "" {

@@ -43,6 +43,7 @@ import (
 	"github.com/skete-dev/skete/server/login"
 	"github.com/skete-dev/skete/server/route"
 	"github.com/skete-dev/skete/server/runs"
+	"github.com/skete-dev/skete/server/share"
 	"github.com/skete-dev/skete/server/stream"
 	"github.com/skete-dev/skete/server/workflow"
 	"github.com/skete-dev/skete/template"
@@ -170,6 +171,8 @@ type Config struct {
 	Ring *key.Ring
 	// Logins lets browsers in; nil = none come in.
 	Logins *login.Store
+	// Shares are addresses at which runs can be read without a key; nil = they are kept with the keys.
+	Shares *share.Store
 	Issuer login.Issuer // nil = browsers show a key
 	// Origins are scheme://host[:port] under which browsers know the server.
 	Origins  []string
@@ -267,6 +270,10 @@ func New(c Config) (*Server, error) {
 		told.Events = s.openEvents
 	}
 	runs.Register(s.table, told)
+	if c.Shares == nil {
+		c.Shares = share.New(c.Keys)
+	}
+	share.Register(s.table, share.Config{Shares: c.Shares, Runs: runs.NewStories(c.Runs)})
 	workflow.Register(s.table, workflow.Config{Workflows: c.Workflows})
 	s.registerModels(s.table)
 	s.registerTools(s.table)

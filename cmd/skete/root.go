@@ -98,7 +98,7 @@ Topics (skete help TOPIC):
 	}
 	// No Set…Template of cobra: text/template makes the linker keep all methods, 22 MB.
 	root.SetFlagErrorFunc(app.FlagError)
-	root.AddCommand(vm.Command(a.App), a.cp(), a.template(), a.poolCommand(), a.keyGroup(), a.fsck(), a.events(), a.auditGroup(), a.tenantGroup(), a.serveCommand(), a.status(), a.stop(), a.serviceUnit(), a.doctorCommand(), a.ui(), a.version(), a.mcp(), a.acp())
+	root.AddCommand(vm.Command(a.App), a.cp(), a.template(), a.poolCommand(), a.keyGroup(), a.fsck(), a.events(), a.auditGroup(), a.tenantGroup(), a.serveCommand(), a.status(), a.stop(), a.serviceUnit(), a.doctorCommand(), a.ui(), a.share(), a.version(), a.mcp(), a.acp())
 	root.AddCommand(runs.Commands(a.App)...)
 	root.AddCommand(history.Commands(a.App)...)
 	root.AddCommand(vm.PreviewCommand(a.App), vm.ServiceCommand(a.App), vm.EgressCommand(a.App), vm.SecretCommand(a.App), vm.SkillCommand(a.App), vm.PluginCommand(a.App))

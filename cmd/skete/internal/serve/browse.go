@@ -15,6 +15,7 @@ import (
 	"github.com/skete-dev/skete/server"
 	"github.com/skete-dev/skete/server/key"
 	"github.com/skete-dev/skete/server/login"
+	"github.com/skete-dev/skete/server/share"
 )
 
 // Buckets of the store.
@@ -39,6 +40,7 @@ func (r *running) browse(ctx context.Context, c *server.Config) error {
 	}
 	c.Ring = key.NewRing(c.Keys)
 	c.Logins = login.New(login.Config{KV: logins, Keys: c.Ring})
+	c.Shares = share.New(logins)
 	if c.Issuer, err = r.issuer(); err != nil {
 		return err
 	}
@@ -59,7 +61,7 @@ func (r *running) browse(ctx context.Context, c *server.Config) error {
 	}
 	r.previews.Store(previews)
 	c.Previews = previews
-	r.sweep(c.Logins.Sweep, previews.Sweep, r.sweepTokens)
+	r.sweep(c.Logins.Sweep, c.Shares.Sweep, previews.Sweep, r.sweepTokens)
 	return nil
 }
 

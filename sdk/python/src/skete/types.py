@@ -348,6 +348,11 @@ class CreateSchedule(TypedDict):
     time_zone: NotRequired[str]
 
 
+class CreateShare(TypedDict):
+    # how long it can be read there; default 7 days, at most 90
+    ttl_ms: NotRequired[int]
+
+
 class CreateSnapshot(TypedDict):
     # its files alone, without its memory
     disk_only: NotRequired[bool]
@@ -1892,6 +1897,23 @@ class SetSandboxModels(TypedDict):
     per_minute: NotRequired[int]
     # in and out, of all calls, those before now too; default no bound
     tokens: NotRequired[int]
+
+
+class Share(TypedDict):
+    # the id of the key that made it
+    by: str
+    # what the key was called then
+    by_name: NotRequired[str]
+    created_at: str
+    expires_at: str
+    # shr_…
+    id: str
+    path: NotRequired[str]
+    run: str
+
+
+class ShareList(TypedDict):
+    items: list[Share]
 
 
 class SignalProcess(TypedDict):
