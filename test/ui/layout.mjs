@@ -172,6 +172,21 @@ const steps = {
     return {...axe, wide, title, inside, closed};
   },
 
+  // shared opens the page of a shared run, and looks at it in all ways. It has no script that could say that it is ready.
+  async shared({page, args}) {
+    let axe = {found: [], rules: 99};
+    for (const colorScheme of args.themes) {
+      await page.emulateMedia({colorScheme});
+      await page.goto(args.origin + args.path);
+      if (args.shot) await page.screenshot({path: args.shot.replace('THEME', colorScheme)});
+      const got = await looked(page, {...args, shot: '', themes: [colorScheme]});
+      axe = {found: [...axe.found, ...got.found], rules: Math.min(axe.rules, got.rules)};
+    }
+    await page.emulateMedia({colorScheme: null});
+    const scripts = await page.evaluate(() => document.scripts.length + document.querySelectorAll('form, iframe, input, button').length);
+    return {...axe, wide: await tooWide(page), title: await page.locator('main h1').first().innerText(), text: await page.locator('main').innerText(), scripts};
+  },
+
   // full opens the approvals in a narrow window, and measures their buttons.
   async full({page, state, args}) {
     const size = page.viewportSize();

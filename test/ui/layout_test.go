@@ -43,12 +43,18 @@ type accessible struct {
 
 func (a accessible) check(t *testing.T, where string) {
 	t.Helper()
+	a.atLeast(t, where, 10)
+}
+
+// atLeast is check for a page of which axe has so many rules.
+func (a accessible) atLeast(t *testing.T, where string, rules int) {
+	t.Helper()
 	for what, list := range map[string][]string{"axe": a.Found, "at 320 pixels": a.Wide, "a focus that is not seen": a.Unseen} {
 		for _, found := range list {
 			t.Errorf("%s: %s: %s", where, what, found)
 		}
 	}
-	if a.Rules < 10 {
+	if a.Rules < rules {
 		t.Errorf("%s: %d rules were looked at", where, a.Rules)
 	}
 }
@@ -305,6 +311,7 @@ func everyDialog(t *testing.T, w *world, p places) {
 		{"Undo", run, "key", map[string]any{"key": "Control+z", "says": "a.txt"}},
 		{"Revert", fmt.Sprintf("/runs/%s?rev=%d", p.steps, p.later), "button", map[string]any{"button": "Revert only this", "says": "Changed again since"}},
 		{"Fork from event", run, "button", map[string]any{"button": "Fork"}},
+		{"Share this run", run, "button", map[string]any{"button": "Share", "says": "It is not shared."}},
 		{"Keys", run, "key", map[string]any{"key": "?"}},
 		{"Go to", run, "key", map[string]any{"key": "Control+k"}},
 		{"Allow for", "/network", "group", map[string]any{"host": publicIP}},

@@ -45,6 +45,24 @@ const steps = {
     return {was, says: await page.locator('#talk-why').innerText()};
   },
 
+  // share makes an address at which the run that is open can be read, and returns it.
+  async share({page}) {
+    await page.getByRole('button', {name: 'Share', exact: true}).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByText('It is not shared.').waitFor();
+    await dialog.getByRole('button', {name: 'Make an address'}).click();
+    const address = await dialog.getByRole('status').locator('code').innerText();
+    await dialog.getByRole('button', {name: /^Take back shr_/}).waitFor();
+    return address;
+  },
+
+  // unshare takes the one address back.
+  async unshare({page}) {
+    await page.getByRole('dialog').getByRole('button', {name: /^Take back shr_/}).click();
+    await page.getByRole('dialog').getByText('It is not shared.').waitFor();
+    await page.getByRole('dialog').getByRole('button', {name: 'Close'}).click();
+  },
+
   // rewinds waits until so many rows say that the conversation was taken back.
   async rewinds({page, args}) {
     const rows = page.locator('[data-kind=note]').filter({hasText: 'taken back'});

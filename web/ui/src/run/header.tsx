@@ -25,10 +25,11 @@ interface Props {
 	onWorkspace(): void;
 	onOutline(): void;
 	onFork(): void;
+	onShare(): void;
 }
 
 /** RunHeader is what the run is, and what can be done with all of it. */
-export function RunHeader({ view, machine, past, workspace, outline, onWorkspace, onOutline, onFork }: Props) {
+export function RunHeader({ view, machine, past, workspace, outline, onWorkspace, onOutline, onFork, onShare }: Props) {
 	const t = view.fold.thread(view.run.thread);
 	const [problem, setProblem] = useState<unknown>(null);
 	const stop = () => {
@@ -61,6 +62,9 @@ export function RunHeader({ view, machine, past, workspace, outline, onWorkspace
 				</button>
 				<button type="button" className="button" onClick={onFork}>
 					<GitFork size={14} aria-hidden /> Fork
+				</button>
+				<button type="button" className="button" onClick={onShare}>
+					Share
 				</button>
 				<button
 					type="button"

@@ -14,7 +14,6 @@ import { Workspace } from "../workspace";
 import type { Of } from "./actions";
 import { type Scene, SceneContext } from "./context";
 import type { RunFold, ThreadFold } from "./fold";
-import { Fork } from "./fork";
 import { RunHeader } from "./header";
 import { useKeys } from "./keys";
 import { isLost } from "./lost";
@@ -27,6 +26,7 @@ import { trackOf } from "./track";
 
 const Actions = lazy(() => import("./actions").then((m) => ({ default: m.Actions })));
 
+const Beside = lazy(() => import("./beside"));
 const Help = lazy(() => import("./help"));
 const Halted = lazy(() => import("./halted")); // few runs need it
 
@@ -103,6 +103,9 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 	const helped = useRef(false);
 	helped.current ||= help;
 	const [forkAt, setForkAt] = useState(0);
+	const [sharing, setSharing] = useState(false);
+	const besides = useRef(false);
+	besides.current ||= sharing || forkAt > 0;
 	const [acting, setActing] = useState<Pick<Of, "item" | "thread" | "revert"> | null>(null);
 	const acted = useRef(false); // most never ask
 	if (acting) acted.current = true;
@@ -210,6 +213,7 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 					onWorkspace={() => show(hide)}
 					onOutline={() => setDrawer(!drawer)}
 					onFork={() => setForkAt(at || now.fold.thread(root).seq)}
+					onShare={() => setSharing(true)}
 				/>
 				{(end.over() || dead) && !past && (
 					<Suspense fallback={null}>
@@ -246,11 +250,6 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 				<Scrubber thread={now.fold.thread(root)} machine={ownMachine} version={now.version} first={now.firstSeq} at={at} onAt={setAt} />
 				{small && <PlaceBar place={place} onPlace={setPlace} onPane={openPane} />}
 			</div>
-			{helped.current && (
-				<Suspense fallback={null}>
-					<Help open={help} onClose={() => setHelp(false)} />
-				</Suspense>
-			)}
 			{acted.current && (
 				<Suspense fallback={null}>
 					<Actions
@@ -265,7 +264,20 @@ function RunScreen({ store, now }: { store: RunStore; now: RunView }) {
 					/>
 				</Suspense>
 			)}
-			<Fork run={now.run.id} at={forkAt} onClose={() => setForkAt(0)} />
+			<Suspense fallback={null}>
+				{helped.current && <Help open={help} onClose={() => setHelp(false)} />}
+				{besides.current && (
+					<Beside
+						run={now.run.id}
+						forkAt={forkAt}
+						sharing={sharing}
+						onClose={() => {
+							setForkAt(0);
+							setSharing(false);
+						}}
+					/>
+				)}
+			</Suspense>
 		</SceneContext.Provider>
 	);
 }

@@ -4,6 +4,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { call } from "../api/http";
 import type { Schemas } from "../api/types";
+import { Copy } from "../ui/copy";
 import { Dialog } from "../ui/dialog";
 import { ProblemBox } from "../ui/problem";
 import { Safe, visible } from "../ui/text";
@@ -141,23 +142,5 @@ function Links({ sandbox }: { sandbox: string }) {
 			))}
 			{revoke.isError && <ProblemBox of={revoke.error} />}
 		</ul>
-	);
-}
-
-/** Copy puts a text on the clipboard, and says that it did. */
-export function Copy({ text, word }: { text: string; word: string }) {
-	const [said, setSaid] = useState("");
-	const copy = async () => {
-		try {
-			await navigator.clipboard.writeText(text);
-			setSaid("Copied");
-		} catch {
-			setSaid("Not copied: select the address instead");
-		}
-	};
-	return (
-		<button type="button" className="button" onClick={() => void copy()}>
-			<span aria-live="polite">{said || word}</span>
-		</button>
 	);
 }
