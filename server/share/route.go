@@ -152,15 +152,15 @@ func (s *service) page(r *http.Request) (page, error) {
 		}
 		before = int(n)
 	}
+	rec, err := s.Shares.Find(r.Context(), r.PathValue("secret"))
+	if err != nil {
+		return page{}, err
+	}
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	case <-r.Context().Done():
 		return page{}, r.Context().Err()
-	}
-	rec, err := s.Shares.Find(r.Context(), r.PathValue("secret"))
-	if err != nil {
-		return page{}, err
 	}
 	run, story, err := s.Runs.Story(r.Context(), rec.Tenant, rec.Run, stepsShown, before)
 	if errs.Is(err, errs.NotFound) {

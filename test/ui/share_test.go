@@ -1,9 +1,13 @@
 package ui
 
 import (
+	"bytes"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,7 +17,16 @@ import (
 // A run that is shared can be read at its address without a login, until it is taken back; the
 // address opens nothing else, and what an agent wrote is text there.
 func TestShare(t *testing.T) {
-	w := newWorld(t, setup{scripts: map[string]string{"hostile": hostileShare}})
+	var w *world
+	var secrets []string
+	t.Cleanup(func() { // behind the server's end: until then it writes there
+		for _, secret := range secrets {
+			if strings.Contains(w.log.String(), secret) {
+				t.Errorf("the server's log has the secret %s", secret)
+			}
+		}
+	})
+	w = newWorld(t, setup{scripts: map[string]string{"hostile": hostileShare}})
 	run := w.worked("hostile", api.StartRun{Task: "Say <b>it</b>.", Title: "<img src=x onerror=alert(1)>"})
 	address := pane[string](w, "share", nil)
 	at, err := url.Parse(address)
@@ -66,7 +79,33 @@ func TestShare(t *testing.T) {
 			t.Errorf("the page lacks %q: %s", part, got.Text)
 		}
 	}
+	secrets = []string{secret, strings.TrimPrefix(s.Path, "/share/")}
+	w.keepsNot(secrets)
 	w.clean()
+}
+
+// keepsNot: secrets are in no file of the server's data directory.
+func (w *world) keepsNot(secrets []string) {
+	w.t.Helper()
+	files := 0
+	w.ok(filepath.WalkDir(w.home, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil // it went away meanwhile, or has no content of its own
+		}
+		data, err := os.ReadFile(path)
+		for _, secret := range secrets {
+			if bytes.Contains(data, []byte(secret)) {
+				w.t.Errorf("%s has the secret %s", path, secret)
+			}
+		}
+		if err == nil {
+			files++
+		}
+		return nil
+	}))
+	if files < 10 {
+		w.t.Errorf("%d files were looked at", files)
+	}
 }
 
 const hostileShare = `

@@ -40,7 +40,11 @@ func (r *running) browse(ctx context.Context, c *server.Config) error {
 	}
 	c.Ring = key.NewRing(c.Keys)
 	c.Logins = login.New(login.Config{KV: logins, Keys: c.Ring})
-	c.Shares = share.New(logins)
+	grants, err := r.store.KV(ctx, previewsBucket)
+	if err != nil {
+		return err
+	}
+	c.Shares = share.New(grants) // among them, an erasure of the tenant finds them
 	if c.Issuer, err = r.issuer(); err != nil {
 		return err
 	}

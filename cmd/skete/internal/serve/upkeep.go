@@ -60,7 +60,7 @@ type upkeep struct {
 	Histories Histories
 	Machines  Machines
 	Events    event.Log
-	Grants    []store.ThreadKeys // of previews and bridges: records that name a tenant
+	Grants    []store.ThreadKeys // of previews, shares and bridges: records that name a tenant
 	Pending   *store.KV          // erasures that were begun, by tenant
 	Log       *slog.Logger
 }
@@ -261,8 +261,8 @@ func (u upkeep) living(ctx context.Context, tenant string) (ids []sandbox.ID, er
 	}
 }
 
-// eraseGrants removes codes, visits and public links to a tenant's previews, and
-// what was kept of its sandboxes for SDKs of others.
+// eraseGrants removes codes, visits and public links to a tenant's previews, what it
+// shares of its runs, and what was kept of its sandboxes for SDKs of others.
 func eraseGrants(ctx context.Context, grants store.ThreadKeys, tenant string) error {
 	theirs := map[string]uint64{}
 	err := grants.List(ctx, "", func(key string, value []byte, revision uint64) error {

@@ -19,6 +19,7 @@ import (
 	"github.com/skete-dev/skete/sandbox"
 	"github.com/skete-dev/skete/sandbox/history"
 	"github.com/skete-dev/skete/secret"
+	"github.com/skete-dev/skete/server/share"
 	"github.com/skete-dev/skete/skill"
 	"github.com/skete-dev/skete/store"
 	"github.com/skete-dev/skete/thread"
@@ -133,6 +134,11 @@ func TestUpkeep_resumes(t *testing.T) {
 	}
 	bridges, err := s.KV(ctx, bridgesBucket)
 	must(t, err)
+	shares := share.New(grants)
+	for _, tenant := range []string{"a", "b"} {
+		_, _, err := shares.Create(ctx, share.Record{Tenant: tenant, Run: "run_" + thread.RunID(tenant)}, 0)
+		must(t, err)
+	}
 	for key, text := range map[string]string{"sandbox/sbx_1": `{"tenant":"a"}`, "sandbox/sbx_3": `{"tenant":"b"}`, "seed": "\x01"} {
 		_, err = bridges.Create(ctx, key, []byte(text))
 		must(t, err)
@@ -160,8 +166,13 @@ func TestUpkeep_resumes(t *testing.T) {
 	if err != nil || !cmp.Equal(left, []string{filepath.Join(past, "sbx_3")}) {
 		t.Errorf("histories: %q, %v", left, err)
 	}
-	if keys := keysOf(t, ctx, grants, u.Pending); !cmp.Equal(keys, []string{"signer", "visit/y"}) {
+	if keys := keysOf(t, ctx, grants, u.Pending); len(keys) != 3 || !strings.HasPrefix(keys[0], "share/") || !cmp.Equal(keys[1:], []string{"signer", "visit/y"}) {
 		t.Errorf("left are %q", keys)
+	}
+	for tenant, want := range map[string]int{"a": 0, "b": 1} {
+		if list, err := shares.List(ctx, tenant, "run_"+thread.RunID(tenant)); err != nil || len(list) != want {
+			t.Errorf("%s: %+v, %v", tenant, list, err)
+		}
 	}
 	if keys := keysOf(t, ctx, bridges); !cmp.Equal(keys, []string{"sandbox/sbx_3", "seed"}) {
 		t.Errorf("left of bridges are %q", keys)
