@@ -48,6 +48,8 @@ const (
 	ReasonCheck     = "check" // it could not be made
 	ReasonProgram   = "program"
 	ReasonLog       = "log" // what the log names cannot be read
+	// ReasonNotStarted is of a record alone: the log has nothing of the run. The same start again begins it.
+	ReasonNotStarted = "not_started"
 )
 
 // Next says what is to be done. Children of `task` calls that go on elsewhere

@@ -19,16 +19,14 @@ import (
 // start again completes it, and a record whose start is not repeated ends as
 // not_started.
 
-const (
-	notStarted = "not_started" // Run.Reason
-	enterGrace = time.Minute   // a start takes no longer
-)
+const enterGrace = time.Minute // a start takes no longer
 
 // enter writes the record of a run, then its first events, and lets it go. A
 // record that is there already, of a start that was cut short, is taken over;
 // events that are there already were written by a faster start of the same run.
 // Conflict: the thread has moved.
 func (k *Supervisor) enter(ctx context.Context, log thread.Log, run runs.Run, after uint64, bodies []thread.Body) (*entry, error) {
+	defer k.entering.Lock(runKey{run.Tenant, run.ID})() // a start that is repeated meets the end of the one that was cut short
 	run.Node = k.c.Node
 	e, err := k.create(ctx, run)
 	if errs.Is(err, errs.Exists) {
@@ -40,12 +38,8 @@ func (k *Supervisor) enter(ctx context.Context, log thread.Log, run runs.Run, af
 	if err != nil {
 		return nil, err
 	}
-	events := make([]thread.Event, len(bodies))
-	for i, b := range bodies {
-		events[i] = thread.New(run.ID, b)
-	}
 	// The caller may cancel ctx; what was begun is brought to its end.
-	err = appendSurely(context.WithoutCancel(ctx), log, run.Thread, after, events)
+	err = appendSurely(context.WithoutCancel(ctx), log, run.Thread, after, eventsOf(run.ID, bodies))
 	switch {
 	case err == nil:
 	case errs.Is(err, errs.Conflict):
@@ -72,11 +66,10 @@ func (k *Supervisor) takeOver(ctx context.Context, run runs.Run) (*entry, error)
 	if err != nil {
 		return nil, err
 	}
-	if err := k.save(ctx, e, func(r *runs.Run) { *r = run }); err != nil {
-		return nil, err
+	if err = k.save(ctx, e, func(r *runs.Run) { *r = run }); err == nil {
+		k.remember(e)
 	}
-	k.remember(e)
-	return e, nil
+	return e, err
 }
 
 // begun returns the entry of a run that is in its thread's log, nil when the
@@ -90,7 +83,7 @@ func (k *Supervisor) begun(ctx context.Context, tenant string, id thread.RunID) 
 		return nil, err
 	}
 	run := e.snapshot()
-	if run.State.Final() && run.Reason != notStarted || run.Steps > 0 {
+	if run.State.Final() && run.Reason != runs.ReasonNotStarted || run.Steps > 0 {
 		return e, nil
 	}
 	log, _, err := k.logOf(ctx, tenant)
@@ -111,7 +104,7 @@ func (k *Supervisor) begun(ctx context.Context, tenant string, id thread.RunID) 
 // abort ends a record whose run is not in the log.
 func (k *Supervisor) abort(ctx context.Context, e *entry, cause error) {
 	err := k.save(ctx, e, func(r *runs.Run) {
-		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, notStarted, clip.Text(errs.Public(cause), runs.TextMax), k.c.Now().UTC()
+		r.State, r.Reason, r.Text, r.Ended = thread.RunFailed, runs.ReasonNotStarted, clip.Text(errs.Public(cause), runs.TextMax), k.c.Now().UTC()
 	})
 	if err != nil {
 		k.c.Log.Warn("the record of a run that did not start could not be ended", "run", e.id, "err", err)
@@ -128,21 +121,29 @@ func (k *Supervisor) abort(ctx context.Context, e *entry, cause error) {
 // the run that is. Unavailable: it may still be on its way.
 func (k *Supervisor) unbegun(ctx context.Context, t threadKey, current thread.RunID) error {
 	for _, e := range k.of(t) {
-		if e.id == current || e.snapshot().State.Final() {
-			continue
+		if e.id != current {
+			if err := k.endUnbegun(ctx, e); err != nil {
+				return err
+			}
 		}
-		if e, err := k.begun(ctx, t.tenant, e.id); err != nil {
-			return err
-		} else if e != nil {
-			continue // it came in this moment: who wrote it wakes the thread
-		}
-		created := e.snapshot().Created
-		mine := k.c.Leases == nil && created.Before(k.opened) // of a process that is dead
-		if !mine && k.c.Now().Sub(created) < enterGrace {
-			return errs.New(errs.Unavailable, "the run %s is being started", e.id)
-		}
-		k.abort(ctx, e, errs.New(errs.Unavailable, "The server stopped while the run was being started.").WithHint("start it again"))
 	}
+	return nil
+}
+
+// endUnbegun ends the record of a run that is not in the log, unless it is being started.
+func (k *Supervisor) endUnbegun(ctx context.Context, e *entry) error {
+	defer k.entering.Lock(runKey{e.tenant, e.id})()
+	if e.snapshot().State.Final() {
+		return nil
+	}
+	if begun, err := k.begun(ctx, e.tenant, e.id); err != nil || begun != nil {
+		return err // or it came in this moment: who wrote it wakes the thread
+	}
+	created := e.snapshot().Created
+	if dead := k.c.Leases == nil && created.Before(k.opened); !dead && k.c.Now().Sub(created) < enterGrace { // whose process it was
+		return errs.New(errs.Unavailable, "the run %s is being started", e.id)
+	}
+	k.abort(ctx, e, errs.New(errs.Unavailable, "The server stopped while the run was being started.").WithHint("start it again"))
 	return nil
 }
 

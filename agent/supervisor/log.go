@@ -59,13 +59,19 @@ func foldTo(ctx context.Context, log thread.Log, id thread.ID, run thread.RunID)
 	return s, nil
 }
 
+// eventsOf are the events of a run that bodies make.
+func eventsOf(run thread.RunID, bodies []thread.Body) []thread.Event {
+	events := make([]thread.Event, len(bodies))
+	for i, b := range bodies {
+		events[i] = thread.New(run, b)
+	}
+	return events
+}
+
 // appendTo appends and applies, behind what others have just appended. ErrFenced:
 // one of them drives the thread now.
 func appendTo(ctx context.Context, log thread.Log, id thread.ID, s *runs.State, bodies ...thread.Body) error {
-	events := make([]thread.Event, len(bodies))
-	for i, b := range bodies {
-		events[i] = thread.New(s.Run.ID, b)
-	}
+	events := eventsOf(s.Run.ID, bodies)
 	for try := 1; ; try++ {
 		_, err := log.Append(ctx, id, s.Seq, events...)
 		if err == nil {
@@ -98,11 +104,7 @@ func appendDecided(ctx context.Context, log thread.Log, id thread.ID, look func(
 		if err != nil || len(bodies) == 0 {
 			return s.Seq, false, err
 		}
-		events := make([]thread.Event, len(bodies))
-		for i, b := range bodies {
-			events[i] = thread.New(s.Run.ID, b)
-		}
-		seq, err := log.Append(ctx, id, s.Seq, events...)
+		seq, err := log.Append(ctx, id, s.Seq, eventsOf(s.Run.ID, bodies)...)
 		if !errs.Is(err, errs.Conflict) {
 			return seq, err == nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/skete-dev/skete/agent/definition"
 	"github.com/skete-dev/skete/agent/runs"
 	"github.com/skete-dev/skete/event"
+	"github.com/skete-dev/skete/internal/keylock"
 	"github.com/skete-dev/skete/kv"
 	"github.com/skete-dev/skete/llm"
 	"github.com/skete-dev/skete/thread"
@@ -86,6 +87,8 @@ type Supervisor struct {
 	wg     sync.WaitGroup
 	slots  chan struct{}
 	index  *index
+	// entering has the runs whose records and first events are being written, or given up.
+	entering keylock.Locks[runKey]
 
 	mu     sync.Mutex
 	runs   map[runKey]*entry     // not over, and those that ended lately

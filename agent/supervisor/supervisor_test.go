@@ -122,6 +122,7 @@ type house struct {
 	models   supervisor.Models // nil = the one that the house is opened with
 	now      func() time.Time  // nil = the system's clock
 	sources  []tool.Source
+	ended    func(runs.Run, *thread.RunEnded) // nil = none is told
 }
 
 func newHouse(t testing.TB, tools ...tool.Tool) *house {
@@ -159,7 +160,7 @@ func (h *house) try(node string, m model) (*supervisor.Supervisor, error) {
 		models = m
 	}
 	return supervisor.Open(h.t.Context(), supervisor.Config{
-		Threads: h.threads, Records: h.records, Events: h.events, Models: models, Definitions: h.agents, Tools: registry, Sources: h.sources, Machines: h.machines, Template: h.template, Node: node, Now: h.now, NameOf: names.of,
+		Threads: h.threads, Records: h.records, Events: h.events, Models: models, Definitions: h.agents, Tools: registry, Sources: h.sources, Machines: h.machines, Template: h.template, Node: node, Now: h.now, NameOf: names.of, Ended: h.ended,
 		Patience: llm.RetryPolicy{Wait: time.Millisecond, Attempts: 2},
 	})
 }
@@ -740,6 +741,66 @@ type deafLog struct{ thread.Log }
 
 func (deafLog) Append(context.Context, thread.ID, uint64, ...thread.Event) (uint64, error) {
 	return 0, errs.New(errs.Unavailable, "no answer")
+}
+
+// A start that is repeated while the one that was cut short is being given up waits for that, and
+// begins the run then.
+func TestStart_cutShortAndRepeated(t *testing.T) {
+	h := newHouse(t)
+	replies := model(func(context.Context, *llm.Request) (*llm.Response, error) { return respond(llm.Text("42")) })
+	start := runs.Start{Input: text("What is 6*7?"), Key: "k1"}
+	threads := h.threads
+	h.threads = &deaf{Threads: threads}
+	k := h.open(replies)
+	if _, err := k.Start(t.Context(), tenant, start); err == nil {
+		t.Fatal("a start without a log succeeded")
+	}
+	must(t, k.Close())
+	w := &watchful{Threads: threads, begins: make(chan struct{})}
+	h.threads = w
+	given := make(chan struct{})
+	h.ended = func(r runs.Run, _ *thread.RunEnded) {
+		if r.Reason != runs.ReasonNotStarted {
+			return
+		}
+		close(given)
+		select { // there is time for the start
+		case <-w.begins:
+			t.Error("the run began while it was given up")
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+	k = h.open(replies)
+	<-given
+	run, err := k.Start(t.Context(), tenant, start)
+	must(t, err)
+	if got := await(t, k, run.ID, over); got.State != thread.RunSucceeded {
+		t.Errorf("%+v", got)
+	}
+	h.check(run.Thread)
+}
+
+// watchful are threads that tell of the first append.
+type watchful struct {
+	supervisor.Threads
+	begins chan struct{}
+	once   sync.Once
+}
+
+// Log implements supervisor.Threads.
+func (w *watchful) Log(ctx context.Context, tenant string) (thread.Log, error) {
+	l, err := w.Threads.Log(ctx, tenant)
+	return watchfulLog{l, w}, err
+}
+
+type watchfulLog struct {
+	thread.Log
+	w *watchful
+}
+
+func (l watchfulLog) Append(ctx context.Context, id thread.ID, after uint64, events ...thread.Event) (uint64, error) {
+	l.w.once.Do(func() { close(l.w.begins) })
+	return l.Log.Append(ctx, id, after, events...)
 }
 
 // directory has the names of ids.

@@ -230,7 +230,11 @@ func (r *Runner) Halt(tenant string) {
 }
 
 // RunEnded says that a run of an agent is over; the supervisor calls it. It does not block.
+// One that did not start is none: the attempt that it is of starts it, or is told why not.
 func (r *Runner) RunEnded(run runs.Run, end *thread.RunEnded) {
+	if run.Reason == runs.ReasonNotStarted {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.ends[nodeRun{run.Tenant, run.ID}]; c != nil {

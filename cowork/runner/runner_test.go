@@ -285,6 +285,28 @@ func TestRunner_writesAndReviewsUntilItIsGood(t *testing.T) {
 	}
 }
 
+// The end of a start that was cut short, which is told when its run has begun after all, is not that
+// of the run: a server that died while it started a node gives the start up, and goes on with it.
+func TestRunner_startsWhatDidNotStart(t *testing.T) {
+	var s server
+	var told atomic.Int64
+	h := newHouse(t, func(ctx context.Context, task string, req *llm.Request) string {
+		for _, r := range s.all(t) {
+			if !r.State.Final() {
+				r.State, r.Reason = thread.RunFailed, runs.ReasonNotStarted
+				s.RunEnded(r, nil)
+				told.Add(1)
+			}
+		}
+		return writers(ctx, task, req)
+	})
+	s = h.open()
+	run := s.run(t, article, map[string]string{"subject": "snails"})
+	if got := s.await(t, run.ID); got.State != thread.RunSucceeded || told.Load() < 5 {
+		t.Errorf("after %d such ends: %+v", told.Load(), got)
+	}
+}
+
 // Files that a run is started with are named by its first event; bad ones are refused.
 func TestRunner_files(t *testing.T) {
 	s := newHouse(t, writers).open()
