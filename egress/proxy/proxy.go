@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -55,7 +56,14 @@ type Config struct {
 	Dial   func(ctx context.Context, to netip.AddrPort) (net.Conn, error)
 	Roots  *x509.CertPool // that hosts are checked against; nil = the system's
 	Now    func() time.Time
+	// Silence is how long a connection of HTTP/2 to a host may be silent before the host is asked
+	// whether it is there, and how long it has to answer; 0 = 15 seconds.
+	Silence time.Duration
 }
+
+// silence of a Config. All requests to a host share one connection: one that leads nowhere any
+// more, which no closing tells, would hold up each of them.
+const silence = 15 * time.Second
 
 // Decision is one, for the log.
 type Decision struct {
@@ -110,6 +118,7 @@ func New(c Config) *Proxy {
 	if c.Decided == nil {
 		c.Decided = func(Decision) {}
 	}
+	c.Silence = cmp.Or(c.Silence, silence)
 	if c.Lookup == nil {
 		c.Lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
@@ -125,6 +134,7 @@ func New(c Config) *Proxy {
 	p.transport = &http.Transport{
 		DialContext: p.dialHost, TLSClientConfig: &tls.Config{RootCAs: c.Roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true, DisableCompression: true,
 		MaxIdleConnsPerHost: 16, MaxIdleConns: 64, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: dialWait, MaxResponseHeaderBytes: 256 << 10, ExpectContinueTimeout: time.Second,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: c.Silence, PingTimeout: c.Silence},
 	}
 	p.server = &http.Server{
 		Handler: http.HandlerFunc(p.handle), ReadHeaderTimeout: headerWait, IdleTimeout: idleWait, MaxHeaderBytes: headerBytesMax, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),

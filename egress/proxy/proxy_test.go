@@ -64,6 +64,12 @@ type world struct {
 
 func newWorld(t testing.TB, p egress.Policy) *world {
 	t.Helper()
+	return newImpatientWorld(t, p, 0)
+}
+
+// newImpatientWorld is newWorld whose proxy asks hosts that are silent whether they are there.
+func newImpatientWorld(t testing.TB, p egress.Policy, silence time.Duration) *world {
+	t.Helper()
 	w := &world{t: t, hosts: map[string][]netip.Addr{}, listeners: map[netip.AddrPort]string{}}
 	w.policy(p)
 	var err error
@@ -78,7 +84,7 @@ func newWorld(t testing.TB, p egress.Policy) *world {
 	trusted := x509.NewCertPool()
 	trusted.AddCert(w.root)
 	w.proxy = proxy.New(proxy.Config{
-		Sandbox: "web", Rules: w.rules.Load, CA: w.ca, Roots: trusted, Tokens: w.tokens.Load,
+		Sandbox: "web", Rules: w.rules.Load, CA: w.ca, Roots: trusted, Tokens: w.tokens.Load, Silence: silence,
 		Local: func(host string) http.Handler {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -336,6 +342,55 @@ func TestServe_plainHTTP(t *testing.T) {
 }
 
 // What comes back is as the host sent it: as it comes, with its headers and trailers.
+// A connection that leads nowhere any more, which no closing tells, is given up, and the next
+// request goes by another one.
+func TestServe_silence(t *testing.T) {
+	w := newImpatientWorld(t, egress.Policy{Profile: egress.Open}, 100*time.Millisecond)
+	w.serve(443, echo, "web.example")
+	var lost atomic.Bool
+	w.wrap = func(c net.Conn) net.Conn { return &losable{Conn: c, lost: &lost, closed: make(chan struct{})} }
+	if code, body := w.get("https://web.example/a"); code != http.StatusOK || !strings.HasPrefix(body, "HTTP/2.0 GET") {
+		t.Fatalf("%d %s", code, body)
+	}
+	lost.Store(true)
+	if code, body := w.get("https://web.example/b"); code != http.StatusBadGateway {
+		t.Errorf("by a connection that leads nowhere: %d %s", code, body)
+	}
+	lost.Store(false)
+	if code, body := w.get("https://web.example/c"); code != http.StatusOK {
+		t.Errorf("after that: %d %s", code, body)
+	}
+}
+
+// losable is a connection that can lose all that is sent from then on.
+type losable struct {
+	net.Conn
+	lost   *atomic.Bool
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *losable) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.lost.Load() {
+		<-c.closed
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (c *losable) Write(b []byte) (int, error) {
+	if c.lost.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *losable) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
 func TestServe_streams(t *testing.T) {
 	w := newWorld(t, egress.Policy{Profile: egress.Open})
 	next := make(chan struct{})
