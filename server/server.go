@@ -312,6 +312,7 @@ func (s *Server) Handler() http.Handler {
 // a paused sandbox.
 const wakeHeader = "Skete-Wake"
 
+// letSleep makes the contexts of such requests those of sandbox.LetSleep.
 func letSleep(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get(wakeHeader) == "false" {

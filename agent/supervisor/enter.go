@@ -26,7 +26,7 @@ const enterGrace = time.Minute // a start takes no longer
 // events that are there already were written by a faster start of the same run.
 // Conflict: the thread has moved.
 func (k *Supervisor) enter(ctx context.Context, log thread.Log, run runs.Run, after uint64, bodies []thread.Body) (*entry, error) {
-	defer k.entering.Lock(runKey{run.Tenant, run.ID})() // a start that is repeated meets the end of the one that was cut short
+	defer k.entering.Lock(runKey{run.Tenant, run.ID})() // one that is repeated waits until the one that was cut short is given up
 	run.Node = k.c.Node
 	e, err := k.create(ctx, run)
 	if errs.Is(err, errs.Exists) {
@@ -140,7 +140,7 @@ func (k *Supervisor) endUnbegun(ctx context.Context, e *entry) error {
 		return err // or it came in this moment: who wrote it wakes the thread
 	}
 	created := e.snapshot().Created
-	if dead := k.c.Leases == nil && created.Before(k.opened); !dead && k.c.Now().Sub(created) < enterGrace { // whose process it was
+	if dead := k.c.Leases == nil && created.Before(k.opened); !dead && k.c.Now().Sub(created) < enterGrace { // dead: the process that began it
 		return errs.New(errs.Unavailable, "the run %s is being started", e.id)
 	}
 	k.abort(ctx, e, errs.New(errs.Unavailable, "The server stopped while the run was being started.").WithHint("start it again"))

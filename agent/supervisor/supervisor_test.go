@@ -743,20 +743,26 @@ func (deafLog) Append(context.Context, thread.ID, uint64, ...thread.Event) (uint
 	return 0, errs.New(errs.Unavailable, "no answer")
 }
 
+// cutShort begins a start whose server dies before it has written a log.
+func (h *house) cutShort(start runs.Start) {
+	h.t.Helper()
+	threads := h.threads
+	h.threads = &deaf{Threads: threads}
+	k := h.open(nil)
+	if _, err := k.Start(h.t.Context(), tenant, start); err == nil {
+		h.t.Fatal("a start without a log succeeded")
+	}
+	must(h.t, k.Close())
+	h.threads = threads
+}
+
 // A start that is repeated while the one that was cut short is being given up waits for that, and
 // begins the run then.
 func TestStart_cutShortAndRepeated(t *testing.T) {
 	h := newHouse(t)
-	replies := model(func(context.Context, *llm.Request) (*llm.Response, error) { return respond(llm.Text("42")) })
 	start := runs.Start{Input: text("What is 6*7?"), Key: "k1"}
-	threads := h.threads
-	h.threads = &deaf{Threads: threads}
-	k := h.open(replies)
-	if _, err := k.Start(t.Context(), tenant, start); err == nil {
-		t.Fatal("a start without a log succeeded")
-	}
-	must(t, k.Close())
-	w := &watchful{Threads: threads, begins: make(chan struct{})}
+	h.cutShort(start)
+	w := &watchful{Threads: h.threads, begins: make(chan struct{})}
 	h.threads = w
 	given := make(chan struct{})
 	h.ended = func(r runs.Run, _ *thread.RunEnded) {
@@ -770,7 +776,7 @@ func TestStart_cutShortAndRepeated(t *testing.T) {
 		case <-time.After(300 * time.Millisecond):
 		}
 	}
-	k = h.open(replies)
+	k := h.open(func(context.Context, *llm.Request) (*llm.Response, error) { return respond(llm.Text("42")) })
 	<-given
 	run, err := k.Start(t.Context(), tenant, start)
 	must(t, err)

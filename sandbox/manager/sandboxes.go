@@ -225,7 +225,7 @@ func (m *Manager) Discard(ctx context.Context, tenant string, id sandbox.ID) err
 }
 
 // Guest returns the client of a running sandbox; a paused one is woken first,
-// unless its spec forbids that. Until release is called (it
+// unless its spec or ctx (sandbox.LetSleep) forbids that. Until release is called (it
 // may be repeated) the sandbox counts as used. The client is shared: do not
 // close it.
 //

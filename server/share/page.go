@@ -105,6 +105,11 @@ func (p page) head(b *writer) {
 }
 
 func (p page) foot(b *writer) {
+	if p.Run.EndedAt != nil && p.Run.State != "succeeded" {
+		b.raw(`<p class="bad">`)
+		b.text("The run ended as ", strings.ReplaceAll(p.Run.State, "_", " "), ": ", cmp.Or(p.Run.Text, strings.ReplaceAll(p.Run.Reason, "_", " "), "no reason is known"))
+		b.raw("</p>")
+	}
 	if p.Before > 0 {
 		b.raw(`<p><a href="?">The newest steps</a></p>`)
 	} else if p.Run.EndedAt == nil {

@@ -119,7 +119,7 @@ func TestPage_textStaysText(t *testing.T) {
 	one := 1
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	p := page{
-		Run: api.Run{ID: hostile, Title: hostile, Agent: hostile, State: hostile, CreatedAt: at, EndedAt: &at},
+		Run: api.Run{ID: hostile, Title: hostile, Agent: hostile, State: hostile, Reason: hostile, Text: hostile, CreatedAt: at, EndedAt: &at},
 		Story: api.Transcript{Total: 2, Before: 1, Todos: []api.Todo{{Content: hostile, Status: hostile}}, Steps: []api.TranscriptStep{{
 			Step: 1, Text: hostile, TextBytes: 9000, Notes: []string{hostile}, Rewound: true, Failures: []api.TranscriptFailure{{Trouble: hostile}},
 			Inputs: []api.TranscriptInput{{From: "user", Text: hostile}, {From: hostile, Name: hostile, Text: hostile}},
@@ -147,6 +147,24 @@ func TestPage_textStaysText(t *testing.T) {
 		if w.Header().Get("Referrer-Policy") != "no-referrer" || w.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("%v", w.Header())
 		}
+	}
+}
+
+// A run that did not succeed says why.
+func TestPage_whyItEnded(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for want, r := range map[string]api.Run{
+		"The run ended as timed out: wall time":          {State: "timed_out", Reason: "wall_time", EndedAt: &at},
+		"The run ended as failed: a_b.c is not there":    {State: "failed", Reason: "model", Text: "a_b.c is not there", EndedAt: &at},
+		"The run ended as cancelled: no reason is known": {State: "cancelled", EndedAt: &at},
+		"The run goes on.":                               {State: "running"},
+	} {
+		if got := (page{Run: r}).html("n"); !strings.Contains(got, want) {
+			t.Errorf("%+v: %s", r, got)
+		}
+	}
+	if got := (page{Run: api.Run{State: "succeeded", Text: "all", EndedAt: &at}}).html("n"); strings.Contains(got, "The run ") {
+		t.Errorf("of a run that succeeded: %s", got)
 	}
 }
 
